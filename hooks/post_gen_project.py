@@ -1,0 +1,75 @@
+"""Delete the files of answers that were not chosen, and print the next three commands. No more.
+
+All optional files of the template stand in this one table.
+"""
+
+from __future__ import annotations
+
+import json
+import shutil
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ANSWERS = r"""{{ cookiecutter | tojson }}"""
+
+# option -> answer -> paths that this answer does without
+UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
+    "license": {
+        "Apache-2.0": (),
+        "MIT": (),
+        "Proprietary": ("LICENSE",),
+    },
+    "ci_provider": {
+        "github": (".gitlab-ci.yml",),
+        "gitlab": (".github",),
+        "none": (".github", ".gitlab-ci.yml"),
+    },
+    "monitoring": {
+        "prometheus-grafana": (),
+        "none": (
+            "docs/runbook.md",
+            "ops",
+            "tests/integration/test_prometheus.py",
+            "tests/ops",
+            "tests/support/prometheus.py",
+        ),
+    },
+    "containers": {
+        "docker": (),
+        "none": (".dockerignore", "Dockerfile"),
+    },
+}
+
+
+def main() -> None:
+    """Run in the new project's folder."""
+    answers = json.loads(ANSWERS)
+    for path in unchosen(answers):
+        remove(Path(path))
+    sys.stdout.write(next_steps(answers["project_slug"]))
+
+
+def unchosen(answers: Mapping[str, str]) -> list[str]:
+    """List the paths that no chosen answer needs."""
+    return [path for option, by_answer in UNCHOSEN.items() for path in by_answer[answers[option]]]
+
+
+def remove(path: Path) -> None:
+    """Delete a file or a folder; one that is missing is an error of the table."""
+    if path.is_dir():
+        shutil.rmtree(path)
+    else:
+        path.unlink()
+
+
+def next_steps(slug: str) -> str:
+    """Say what to type now."""
+    return f"\nMade {slug}. Next:\n\n    cd {slug}\n    make demo\n    make test\n\n"
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""The commands: what they say when a tool is missing, and what they hand down to a project."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+from typing import TYPE_CHECKING
+
+import pytest
+import yaml
+
+from conftest import PROJECT, ROOT, outside_make
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+OLD_JAVA = "#!/bin/sh\necho 'openjdk version \"11.0.2\" 2019-01-15' >&2\n"
+OLD_PYTHON = '#!/bin/sh\n[ "$1" = --version ] && { echo Python 3.8.18; exit 0; }\nexit 1\n'
+WORKFLOWS = [
+    ROOT / ".github/workflows/ci.yml",
+    PROJECT / ".github/workflows/ci.yml",
+    PROJECT / ".gitlab-ci.yml",
+]
+
+
+@pytest.mark.parametrize("goal", ["demo", "test", "check", "bake"])
+@pytest.mark.parametrize(
+    ("program", "script", "line"),
+    [
+        ("java", OLD_JAVA, "Java 11 at .* is too old, 17 or newer is needed: install Java 17 or 21"),
+        ("python3", OLD_PYTHON, "Python 3.11 or newer is needed, found Python 3.8.18: install it"),
+    ],
+    ids=["old Java", "old Python"],
+)
+def test_an_old_tool_is_named_in_one_line_before_anything_is_made(
+    goal: str, program: str, script: str, line: str, tmp_path: Path
+) -> None:
+    """At the root of the template."""
+    (tmp_path / "bin").mkdir()
+    (tmp_path / "bin" / program).write_text(script, encoding="utf-8")
+    (tmp_path / "bin" / program).chmod(0o755)
+
+    run = make(ROOT, goal, f"VENV={tmp_path}/venv", f"BUILD={tmp_path}/build", path=f"{tmp_path}/bin")
+
+    told = [text for text in run.stderr.splitlines() if not text.startswith("make")]
+    assert run.returncode != 0
+    assert len(told) == 1
+    assert re.match(line, told[0])
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["bin"]
+
+
+@pytest.mark.parametrize("home", ["missing", "empty"])
+def test_a_java_home_without_java_is_named_in_one_line(home: str, tmp_path: Path) -> None:
+    """In a project, before its virtual environment is made."""
+    (tmp_path / "empty").mkdir()
+
+    run = make(PROJECT, "tools", JAVA_HOME=str(tmp_path / home))
+
+    assert run.returncode != 0
+    assert re.match(rf"JAVA_HOME is {tmp_path / home}, but .* is not a program: install Java 17 or 21", run.stderr)
+
+
+@pytest.mark.parametrize("folder", [ROOT, PROJECT], ids=["template", "project"])
+def test_every_command_is_in_the_help(folder: Path) -> None:
+    """Except for those that only other commands use."""
+    text = (folder / "Makefile").read_text(encoding="utf-8")
+    [phony] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+
+    shown = re.findall(r"^  make (\S+) +\S", make(folder, "help").stdout, re.MULTILINE)
+
+    assert set(shown) == set(phony.split()) - {"tools", "tidy"}
+
+
+@pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_workflow_runs_commands_that_exist(path: Path) -> None:
+    """The same ones as by hand."""
+    text = path.read_text(encoding="utf-8")
+    assert yaml.safe_load(text)
+    makefile = (path.parents[0 if path.name == ".gitlab-ci.yml" else 2] / "Makefile").read_text(encoding="utf-8")
+
+    commands = re.findall(r"(?:run:|-) make (\S+)", text)
+    commands += re.findall(r"^make (\S+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
+    assert commands
+    assert [goal for goal in commands if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
+
+
+@pytest.mark.parametrize("path", WORKFLOWS[:2], ids=lambda path: str(path.relative_to(ROOT)))
+def test_a_workflow_pins_its_actions_by_commit(path: Path) -> None:
+    """A tag can be moved by others."""
+    uses = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+
+    assert uses
+    assert [action for action in uses if not re.search(r"@[0-9a-f]{40}$", action)] == []
+
+
+def make(folder: Path, *arguments: str, path: str = "", **environment: str) -> subprocess.CompletedProcess[str]:
+    """Run make as a user does, not as a child of the make that runs these tests."""
+    inherited = {name: value for name, value in outside_make().items() if name != "JAVA_HOME"}
+    inherited |= {"PATH": f"{path}:{os.environ['PATH']}", "PYTHONDONTWRITEBYTECODE": "1", **environment}
+    command = ["make", "--no-print-directory", "-C", str(folder), *arguments]
+    return subprocess.run(command, env=inherited, check=False, capture_output=True, text=True)

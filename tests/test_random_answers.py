@@ -1,0 +1,104 @@
+"""Hundreds of random answer sets: each is refused and leaves nothing, or gives a sound project."""
+
+from __future__ import annotations
+
+import json
+import tomllib
+from typing import TYPE_CHECKING, Any
+
+from cookiecutter.exceptions import FailedHookException, OutputDirExistsException
+from hypothesis import HealthCheck, event, given, settings
+from hypothesis import strategies as st
+
+from conftest import PROJECT, ROOT, files
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    import pytest
+
+    from conftest import Bake
+
+QUESTIONS = json.loads((ROOT / "cookiecutter.json").read_text(encoding="utf-8"))
+CHOICES = {name: value for name, value in QUESTIONS.items() if isinstance(value, list) and name[0] != "_"}
+
+SLUGS = st.from_regex(r"[a-z][a-z0-9]{1,8}(_[a-z0-9]{1,8}){0,3}", fullmatch=True)
+TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True)
+NAMES = st.text(st.characters(categories=["L", "N"]), min_size=1, max_size=20)
+TEXT = st.text(st.characters(codec="utf-8", exclude_characters="{}"), max_size=60)
+
+GOOD: dict[str, st.SearchStrategy[str]] = {
+    "project_name": NAMES,
+    "project_slug": SLUGS,
+    "description": TEXT,
+    "author": TEXT,
+    "source_topic": TOPICS,
+    **{name: st.sampled_from(offered) for name, offered in CHOICES.items()},
+}
+# Any text in any place, but with each choice from those offered: the rest is cookiecutter's own refusal.
+ANY = {name: TEXT if name not in CHOICES else strategy for name, strategy in GOOD.items()}
+
+MANY = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+
+
+@MANY
+@given(answers=st.fixed_dictionaries({}, optional=GOOD))
+def test_likely_answers(answers: dict[str, str], bake: Bake, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Most of these are accepted."""
+    try_answers(answers, bake, tmp_path_factory.mktemp("likely"))
+
+
+@MANY
+@given(answers=st.fixed_dictionaries({}, optional=ANY))
+def test_any_answers(answers: dict[str, str], bake: Bake, tmp_path_factory: pytest.TempPathFactory) -> None:
+    """Most of these are refused."""
+    try_answers(answers, bake, tmp_path_factory.mktemp("any"))
+
+
+def try_answers(answers: dict[str, str], bake: Bake, folder: Path) -> None:
+    """Bake, and look at what is there."""
+    try:
+        project = bake(folder / "out", answers)
+    except (FailedHookException, OutputDirExistsException):
+        event("refused")
+        assert files(folder) == ["out/"]
+    else:
+        event("accepted")
+        assert [path.name for path in (folder / "out").iterdir()] == [project.name]
+        check_project(project, answers)
+
+
+def check_project(project: Path, answers: dict[str, str]) -> None:
+    """Compare what the files say with what was answered."""
+    pyproject, pipeline = read(project / "pyproject.toml"), read(project / "pipeline.toml")
+    assert pyproject["project"]["name"] == pipeline["app"]["id"] == project.name
+    assert project.name == answers.get("project_slug", project.name)
+    assert pipeline["source"]["topic"] == answers.get("source_topic", "payments")
+    assert (
+        len({pipeline["source"]["topic"], pipeline["output"]["dead_letter_topic"], *pipeline["output"]["topics"]}) == 4
+    )
+    if "description" in answers:
+        assert pyproject["project"]["description"].split() == printable(answers["description"]).split()
+    if "author" in answers:
+        assert pyproject["project"]["authors"][0]["name"].split() == printable(answers["author"]).split()
+    assert code_files(project) == code_files(PROJECT)
+    assert (project / "ops").exists() == (answers.get("monitoring") != "none")
+    assert (project / ".github").exists() == (answers.get("ci_provider", "github") == "github")
+    assert (project / ".gitlab-ci.yml").exists() == (answers.get("ci_provider") == "gitlab")
+    assert (project / "Dockerfile").exists() == (answers.get("containers", "docker") == "docker")
+    assert (project / "LICENSE").exists() == (answers.get("license") != "Proprietary")
+
+
+def code_files(folder: Path) -> list[str]:
+    """List the files that no answer takes away."""
+    return [name for name in files(folder) if name.startswith(("src/", "tests/unit/", "schemas/"))]
+
+
+def printable(text: str) -> str:
+    """Leave out the control characters that are not white space."""
+    return "".join(char for char in text if char >= " " or char.isspace())
+
+
+def read(path: Path) -> dict[str, Any]:
+    """Parse a TOML file."""
+    return tomllib.loads(path.read_text(encoding="utf-8"))

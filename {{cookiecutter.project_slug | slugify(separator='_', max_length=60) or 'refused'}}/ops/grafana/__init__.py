@@ -1,0 +1,1 @@
+"""The dashboards as code: `python -m ops.grafana.build` writes `dashboards/*.json`."""

@@ -1,0 +1,64 @@
+"""Settings that are right one by one, and contradict each other.
+
+Guarantee: each topic has one role, each part of the identity its own header, and a chunk fits into its transaction.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING
+
+from pipeline.errors import BadSettings
+from pipeline.rules import TOPIC_CHARACTERS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.settings import Settings
+
+
+def check_together(settings: Settings, where: Callable[[str], str]) -> None:
+    """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
+    for find in (_topics, _headers, _chunks):
+        for key, fault in find(settings):
+            msg = f"{where(key)}: {key} = {fault}"
+            raise BadSettings(msg)
+
+
+def _topics(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Find loops: topics with two roles, also under the names that Kafka's metrics give them."""
+    roles = [
+        ("source.topic", settings.source.topic),
+        *(("output.topics", topic) for topic in settings.output.topics),
+        ("output.dead_letter_topic", settings.output.dead_letter_topic),
+        ("<app.id>.<source.topic>.lanes", settings.lane_topic),
+    ]
+    seen: dict[str, tuple[str, str]] = {}
+    for role, topic in roles:
+        if topic in {".", ".."} or topic.startswith("__"):
+            yield role, f"{topic!r}: reserved by Kafka; choose another name"
+        if len(topic) > TOPIC_CHARACTERS:
+            yield role, f"{topic!r}: {len(topic)} characters, but Kafka takes {TOPIC_CHARACTERS}; shorten app.id"
+        folded = re.sub(r"[._]", "_", topic)
+        if folded in seen:
+            other, name = seen[folded]
+            alike = "is the same topic as" if name == topic else "differs only in . and _, and clashes in metrics, with"
+            yield role, f"{topic!r} {alike} {other} = {name!r}; each topic has one role and its own name"
+        seen[folded] = role, topic
+
+
+def _headers(settings: Settings) -> Iterator[tuple[str, str]]:
+    seen: dict[str, str] = {}
+    for key, name in settings.identity:
+        if name in seen:
+            yield f"identity.{key}", f"{name!r} is the same header as identity.{seen[name]}; each needs its own"
+        seen[name] = key
+
+
+def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Rows are gathered before their transaction begins, but what took long to gather may take as long to write."""
+    limits = settings.transaction
+    if limits.chunk_seconds * 1000 > limits.timeout_ms / 2:
+        half = f"half of transaction.timeout_ms = {limits.timeout_ms}"
+        fault = f"{limits.chunk_seconds:g}: must be at most {half}, or a chunk may outlive its transaction"
+        yield "transaction.chunk_seconds", fault

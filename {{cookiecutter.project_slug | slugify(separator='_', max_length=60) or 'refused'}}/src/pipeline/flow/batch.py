@@ -1,0 +1,111 @@
+"""One micro-batch: the user's function on the driver's plan, the lane writer in its tasks, the reports back.
+
+Guarantee: tasks and ranges agree one to one, each lane reports exactly once, and only what a lane's committed record
+says is handed on; a batch that does not add up stops the job.
+"""
+
+from __future__ import annotations
+
+import zipimport
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+from pyspark import TaskContext
+
+from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.plan import check_plan
+from pipeline.flow.ranges import ranges_of
+from pipeline.lanes.recall import Recalled
+from pipeline.lanes.report import STOPS, LaneReport
+from pipeline.lanes.rows import lane_rows
+from pipeline.lanes.writer import LaneTask, LaneWriter
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator
+
+    from pyspark.sql import DataFrame
+
+REPORT_SCHEMA = "partition int, report string, record binary"
+REPORT_ARROW = pa.schema([("partition", pa.int32()), ("report", pa.string()), ("record", pa.binary())])
+# A record handed over travels with every task of the batch; a larger one is cheaper for its own task to read.
+HAND_OVER_BYTES = 65_536
+
+
+@dataclass(frozen=True)
+class Lanes:
+    """What the driver knows of all lanes; the template of each task."""
+
+    task: LaneTask
+    recalled: dict[int, Recalled]
+
+    def after(self, reports: Iterable[LaneReport]) -> Lanes:
+        """Take over what the tasks committed."""
+        newer = {report.partition: Recalled(report.record, report.end) for report in reports if report.record}
+        return replace(self, recalled={**self.recalled, **newer})
+
+    def tasks(self, ranges: Iterable[tuple[int, int, int]]) -> list[LaneTask]:
+        """A task for each range, in the order of Spark's tasks."""
+        return [
+            replace(self.task, partition=partition, first=first, until=until, recalled=self._handed_over(partition))
+            for partition, first, until in ranges
+        ]
+
+    def _handed_over(self, partition: int) -> Recalled | None:
+        recalled = self.recalled[partition]
+        return recalled if len(recalled.value) <= HAND_OVER_BYTES else None
+
+
+def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes: Lanes) -> list[LaneReport]:
+    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop."""
+    ranges = ranges_of(batch)
+    written = rows(batch).mapInArrow(task_body(lanes.tasks(ranges)), REPORT_SCHEMA)
+    check_plan(written, batch, writer=True)
+    reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
+    lanes_reported = sorted(report.partition for report in reports)
+    if lanes_reported != sorted(partition for partition, _, _ in ranges):
+        msg = (
+            f"the batch has ranges of {len(ranges)} lanes, but lanes {lanes_reported} reported; nothing more is written"
+        )
+        raise SafeStop(msg)
+    return reports
+
+
+def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function that Spark runs in each task."""
+
+    def write_lane(batches: Iterator[Any]) -> Iterator[Any]:
+        keep_zip_directories()
+        context = TaskContext.get()
+        if context is None:
+            msg = "the lane writer runs in Spark tasks only"
+            raise PipelineError(msg)
+        report = run_task(tasks[context.partitionId()], batches)
+        columns = [[report.partition], [report.as_text()], [report.record]]
+        yield pa.RecordBatch.from_arrays(
+            [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)],
+            schema=REPORT_ARROW,
+        )
+
+    return write_lane
+
+
+def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
+    """Write a lane; a reason to stop is a result, since Spark would only repeat an exception."""
+    writer = LaneWriter(task)
+    try:
+        writer.write(lane_rows(batches, task.partition, task.first, task.until, task.settings.identity))
+    except tuple(STOPS.values()) as error:
+        writer.report.note_stop(error)
+        for _ in batches:  # Spark expects its input to be read to the end
+            pass
+    return writer.report
+
+
+def keep_zip_directories() -> None:
+    """Spare each task about 100 ms of CPU: PySpark has every zip on the path read anew for each one."""
+    zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
+
+
+def _keep(self: zipimport.zipimporter) -> None:
+    """What is on the path does not change while a job runs."""

@@ -1,0 +1,81 @@
+"""Whatever ended a query, in one line.
+
+Guarantee: what can be checked is checked again, so that the line names topic, partition and offsets; of a mistake in
+the user's code it names the file and line, never a traceback through Spark.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError, Py4JJavaError
+
+from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.preflight import check_log
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+    from pipeline.flow.preflight import Checked
+    from pipeline.settings import Settings
+
+DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been (lost|missed)", re.IGNORECASE)
+TOPIC_GONE = re.compile(r"UnknownTopicOrPartition|UNKNOWN_TOPIC")
+# Frames of these are not the user's.
+LIBRARIES = re.compile(r"[/\\](pyspark|py4j)[/\\]")
+TRACEBACK = "Traceback (most recent call last):"
+FRAME = re.compile(r'^  File "(?P<file>.+)", line (?P<line>\d+)', re.MULTILINE)
+# What a Java exception says of a failed task, or of its own cause, innermost last.
+CAUSE = re.compile(r"(?:most recent failure: .*?\): |Caused by: )([\w.$]+(?:Exception|Error)\b.*)")
+# What ended a query outside of its batches; the plan and the offsets follow.
+QUERY = re.compile(r"terminated with exception: (.*?)(?: SQLSTATE: \w+)?\s*=== Streaming Query", re.DOTALL)
+
+
+def failure_of(
+    error: BaseException, settings: Settings, checked: Checked, next_offsets: Mapping[int, int]
+) -> PipelineError:
+    """The error to end the job with."""
+    if isinstance(error, PipelineError):
+        return error
+    if is_lost(error):
+        return PipelineError(
+            f"Spark's Java process is gone: killed, or out of memory (spark.driver_memory = "
+            f"{settings.spark.driver_memory}); nothing is lost, start again"
+        )
+    text = str(error)
+    try:
+        if DATA_LOSS.search(text) or TOPIC_GONE.search(text):
+            checked.watch()
+            check_log(settings, next_offsets)
+    except PipelineError as clearer:
+        return clearer
+    if DATA_LOSS.search(text):
+        return SafeStop(
+            f"Spark finds records of {settings.source.topic} missing: its checkpoint does not fit the log; "
+            f"delete the checkpoint folder ({settings.spark.checkpoint or 'temporary'}) and start again"
+        )
+    return PipelineError(f"a batch failed: {failure_line(text)}")
+
+
+def is_lost(error: BaseException | None) -> bool:
+    """Whether it is the connection to Spark that failed, and not something in Spark."""
+    return isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
+
+
+def failure_line(text: str) -> str:
+    """What a failed batch is about, from the text of whatever Spark raised."""
+    if TRACEBACK in text:
+        last = text.rpartition(TRACEBACK)[2]
+        said = " ".join(line.strip() for line in last.splitlines() if line.strip() and not line.startswith(" "))
+        frames = [(frame["file"], frame["line"]) for frame in FRAME.finditer(last)]
+        return f"{said}{place(frames)}"
+    causes = CAUSE.findall(text) or QUERY.findall(text) or text.strip().splitlines() or ["no reason given"]
+    return " ".join(str(causes[-1]).split())
+
+
+def place(frames: Sequence[tuple[str, object]]) -> str:
+    """The innermost of the user's own frames, in brackets."""
+    own = [(Path(file).name, line) for file, line in frames if not LIBRARIES.search(file)]
+    return f" ({own[-1][0]}, line {own[-1][1]})" if own else ""

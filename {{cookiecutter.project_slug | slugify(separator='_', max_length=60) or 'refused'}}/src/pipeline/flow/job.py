@@ -1,0 +1,214 @@
+"""The whole flow on one page: Kafka to lanes to Kafka.
+
+    take the lanes over     every earlier writer is fenced; the lane records say where to start
+    source                  Spark reads the topic from there: committed records, one lane per partition
+    codec                   values become columns
+    transform               yours
+    lanes                   fence, recall, skip, judge, write, report, in each task
+    observe                 figures from the committed lane records, progress to a consumer group
+
+Guarantee: Kafka alone says what was written. Spark's checkpoint is a hint that may be deleted, old, or shared.
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+import time
+from contextlib import ExitStack, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.errors import StreamingQueryException
+
+from pipeline.errors import PipelineError, Replaced, Stopped, Unreachable
+from pipeline.flow.batch import Lanes, write_batch
+from pipeline.flow.checkpoint import check_checkpoint, location
+from pipeline.flow.codec import decode, read_schema
+from pipeline.flow.failures import failure_of, is_lost
+from pipeline.flow.plan import check_plan
+from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
+from pipeline.flow.session import check_session, session, stop_spark
+from pipeline.flow.shutdown import close_lanes
+from pipeline.flow.source import records, stream
+from pipeline.flow.transform import transform
+from pipeline.flow.usercode import apply
+from pipeline.lanes.provision import provision
+from pipeline.lanes.record import decode as decode_record
+from pipeline.lanes.takeover import take_over
+from pipeline.lanes.writer import LaneTask
+from pipeline.observe.progress import Batch, Observer
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import StreamingQuery
+    from pyspark.sql.types import StructType
+
+    from pipeline.flow.preflight import Checked
+    from pipeline.lanes.recall import Recalled
+    from pipeline.settings import Settings
+
+# How often the driver looks whether it was told to stop, and whether the source topic is still the same.
+WATCH_SECONDS = 0.2
+LOOK_SECONDS = 5.0
+# How long a batch may take to finish its chunks in hand before it is stopped in the middle of them. With all that
+# follows, the end stays within the 30 s that supervisors usually grant.
+GRACE_SECONDS = 12.0
+# What Spark's Kafka source delivers; for the check of the user's function before anything is read.
+RAW_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>"
+)
+
+
+@dataclass
+class Job:
+    """A run of the pipeline; `stop` may be set by a signal handler at any time."""
+
+    settings: Settings
+    observer: Observer
+    until_caught_up: bool = False
+    transform: Callable[[DataFrame], DataFrame] = transform
+
+    def __post_init__(self) -> None:
+        """Nothing is connected before `run`."""
+        self.stop = threading.Event()
+        self._failure: BaseException | None = None
+        self._in_batch = False
+
+    def run(self) -> None:
+        """Process the log until it is told to stop, replaced, or, if asked, caught up."""
+        schema = read_schema(Path(self.settings.codec.schema_file))
+        with ExitStack() as exits:
+            spark = session(self.settings)
+            exits.callback(stop_spark, spark)
+            check_session(spark)
+            self._check_transform(spark, schema)
+            while True:
+                try:
+                    self._stream(spark, schema)
+                except PartitionsAdded:
+                    if self.settings.source.new_partitions == "stop":
+                        raise
+                    provision(self.settings, self.observer.say)
+                else:
+                    break
+        self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
+
+    def _rows(self, schema: StructType) -> Callable[[DataFrame], DataFrame]:
+        return lambda raw: apply(self.transform, decode(records(raw), schema))
+
+    def _check_transform(self, spark: SparkSession, schema: StructType) -> None:
+        """Refuse a function that does not keep rows before a single one is read."""
+        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
+        check_plan(self._rows(schema)(nothing), nothing, writer=False)
+
+    def _stream(self, spark: SparkSession, schema: StructType) -> None:
+        """Take the lanes over and run the query until it ends."""
+        self._failure = None
+        checked = check_topics(self.settings)
+        checked.check_lanes()
+        run, recalled = take_over(self.settings, checked.source)
+        check_log(self.settings, next_offsets(recalled))
+        self.observer.on_start(run, recalled)
+        with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
+            folder = location(self.settings, scratch)
+            check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
+            stop_file = Path(scratch, "stop")
+            task = LaneTask(
+                self.settings,
+                run,
+                checked.source.id,
+                max_record_bytes=checked.max_record_bytes,
+                batch_bytes=checked.batch_bytes,
+                stop_file=str(stop_file),
+            )
+            self._lanes = Lanes(task, recalled)
+            raw = stream(spark, self.settings, next_offsets(recalled))
+            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(schema), checked, stop_file))
+            query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
+            try:
+                self._wait(query, checked)
+            finally:
+                stop_file.touch()
+                self._close(query)
+            self._raise_failure(checked)
+
+    def _trigger(self) -> dict[str, bool | str]:
+        if self.until_caught_up:
+            return {"availableNow": True}
+        return {"processingTime": f"{self.settings.spark.trigger_seconds} seconds"}
+
+    def _on_batch(
+        self, rows: Callable[[DataFrame], DataFrame], checked: Checked, stop_file: Path
+    ) -> Callable[[DataFrame, int], None]:
+        def on_batch(batch: DataFrame, batch_id: int) -> None:
+            self._in_batch = True  # before the look at the stop file; `_close` looks the other way round
+            try:
+                if stop_file.exists():
+                    msg = "stopped before the batch began"
+                    raise Stopped(msg)  # noqa: TRY301  every way out of a batch is noted below
+                checked.watch()
+                progress = Batch(batch_id)
+                reports = write_batch(batch, rows, self._lanes)
+                self._lanes = self._lanes.after(reports)
+                self.observer.on_batch(progress.done(reports))
+                for report in reports:  # what was committed has been told by now
+                    report.raise_stop()
+            except BaseException as error:  # noqa: BLE001  noted here, and raised where the job is run
+                self._failure = self._failure or error
+                # Spark looks through the text of what is raised here, and overflows its stack on a long one.
+                msg = f"batch {batch_id} ended early"
+                raise PipelineError(msg) from None
+            finally:
+                self._in_batch = False
+
+        return on_batch
+
+    def _wait(self, query: StreamingQuery, checked: Checked) -> None:
+        """Until the query ends by itself, or the stop flag is up."""
+        next_look = time.monotonic() + LOOK_SECONDS
+        while not self.stop.is_set():
+            try:
+                if query.awaitTermination(WATCH_SECONDS):
+                    return
+            except (StreamingQueryException, Py4JError, ConnectionError) as error:
+                self._failure = self._failure or error
+                return
+            # A partition that was added brings no batch by itself: the query reads only those it was assigned.
+            if time.monotonic() > next_look:
+                with suppress(Unreachable):  # whether to go on without the cluster is for the batches to say
+                    checked.watch()
+                next_look = time.monotonic() + LOOK_SECONDS
+
+    def _close(self, query: StreamingQuery) -> None:
+        """Let the tasks finish the chunks in hand, then end the query and whatever it left open."""
+        deadline = time.monotonic() + GRACE_SECONDS
+        while self._in_batch and time.monotonic() < deadline:
+            time.sleep(WATCH_SECONDS)
+        # A report that says stop comes from a batch whose tasks are done; any other failure may leave some running.
+        failure = self._failure
+        foreign = failure is not None and not isinstance(failure, PipelineError)
+        workers_may_run = self._in_batch or foreign
+        with suppress(Py4JError, ConnectionError):  # not in time, or gone: the fence below shuts out what still runs
+            query.stop()
+        self._failure = failure  # what came of stopping it is no failure
+        # A newer run owns the lanes then, and a fence would only disturb it.
+        if not isinstance(failure, Replaced):
+            close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run)
+
+    def _raise_failure(self, checked: Checked) -> None:
+        if self.stop.is_set() and is_lost(self._failure):
+            return  # whoever told the job to stop told Spark as well
+        if self._failure is not None and not isinstance(self._failure, Stopped):
+            failure = failure_of(self._failure, self.settings, checked, next_offsets(self._lanes.recalled))
+            raise failure from self._failure
+
+
+def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:
+    """Where each lane goes on."""
+    return {partition: decode_record(lane.value).next_offset for partition, lane in recalled.items()}

@@ -1,0 +1,100 @@
+"""Checks before and during a run: whether topics, lanes and log still fit together.
+
+Guarantee: whatever would make a restart lose or repeat records (a topic that was deleted or created anew, data that
+retention took unread, a lane ahead of its log) stops the job with one line: topic, partition, offsets, remedy.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import OffsetSpec
+
+from pipeline.errors import SafeStop
+from pipeline.lanes.provision import check_lane_policy
+from pipeline.lanes.topics import Topic, Topics
+from pipeline.lanes.writer import recreated
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pipeline.settings import Settings
+
+PROVISION = "run `pipeline provision`"
+
+
+class PartitionsAdded(SafeStop):
+    """The source topic has grown; its new partitions have no lanes yet."""
+
+
+@dataclass(frozen=True)
+class Checked:
+    """Topics that were found in order, and a way to see whether the source still is."""
+
+    source: Topic
+    lanes: int
+    max_record_bytes: int
+    batch_bytes: int
+    topics: Topics
+
+    def check_lanes(self) -> None:
+        """Every partition of the source has a lane."""
+        self._compare(self.source.partitions)
+
+    def watch(self) -> None:
+        """The source is still the same topic, with no more partitions than there are lanes."""
+        now = self.topics.describe([self.source.name]).get(self.source.name)
+        if now is None:
+            msg = f"source topic {self.source.name} was deleted; nothing re-creates it: restore it, or retire the job"
+            raise SafeStop(msg)
+        if now.id != self.source.id:
+            raise SafeStop(recreated(self.source.name))
+        self._compare(now.partitions)
+
+    def _compare(self, partitions: int) -> None:
+        if partitions > self.lanes:
+            msg = (
+                f"source topic {self.source.name} has {partitions} partitions, but only {self.lanes} lanes: "
+                f'{PROVISION}, which adds the missing lanes, or set source.new_partitions = "provision"'
+            )
+            raise PartitionsAdded(msg)
+
+
+def check_topics(settings: Settings) -> Checked:
+    """All topics are there, with the policies and partition counts the guarantee needs."""
+    topics = Topics(settings.source.bootstrap)
+    source = topics.one(settings.source.topic, "source topic")
+    output = Topics(settings.output_bootstrap)
+    wanted = [settings.lane_topic, settings.output.dead_letter_topic, *settings.output.topics]
+    found = output.describe(wanted)
+    for name in wanted:
+        if name not in found:
+            msg = f"topic {name} does not exist on {output.bootstrap}: {PROVISION}, which creates what is missing"
+            raise SafeStop(msg)
+    check_lane_policy(output, settings.lane_topic)
+    limits = [int(output.config(name)["max.message.bytes"]) for name in wanted]
+    checked = Checked(source, found[settings.lane_topic].partitions, limits[0], min(limits), topics)
+    if settings.source.new_partitions == "stop":
+        checked.check_lanes()
+    return checked
+
+
+def check_log(settings: Settings, next_offsets: Mapping[int, int]) -> None:
+    """Every lane's next offset still lies within its partition."""
+    topics, name = Topics(settings.source.bootstrap), settings.source.topic
+    earliest = topics.offsets(name, next_offsets, OffsetSpec.earliest())
+    latest = topics.offsets(name, next_offsets, OffsetSpec.latest(), committed=False)
+    for partition, offset in sorted(next_offsets.items()):
+        if offset < earliest[partition]:
+            msg = (
+                f"source topic {name} [{partition}]: offsets {offset} to {earliest[partition] - 1} were deleted by "
+                f"retention before they were read; restore them, or run `pipeline provision --accept-loss`"
+            )
+            raise SafeStop(msg)
+        if offset > latest[partition]:
+            msg = (
+                f"source topic {name} [{partition}] ends at offset {latest[partition]}, but its lane stands at "
+                f"{offset}: the log was cut or restored from an older copy; restore it, or give the job another app.id"
+            )
+            raise SafeStop(msg)

@@ -1,0 +1,50 @@
+"""Which task has which lane: the offset ranges behind a micro-batch, by task.
+
+Guarantee: every task knows its lane and range without looking at rows. The task's index is not the partition number,
+and a range may hold no rows at all; so the map is taken from the batch's own input partitions.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame
+
+SOURCE_RDD = "DataSourceRDD"
+
+
+class Range(NamedTuple):
+    """Offsets of one partition, `until` not included."""
+
+    partition: int
+    first: int
+    until: int
+
+
+def ranges_of(batch: DataFrame) -> list[Range]:
+    """The range of each task of the batch, in the order of the tasks."""
+    rdd = _source_rdd(batch._jdf.queryExecution().toRdd())  # noqa: SLF001  lineage has no Python face
+    return [_range(partition) for partition in rdd.partitions()]
+
+
+def _source_rdd(rdd: Any) -> Any:
+    """Walk the lineage down to Spark's source; a lanes batch has exactly one parent at each step."""
+    while rdd.getClass().getSimpleName() != SOURCE_RDD:
+        parents = rdd.dependencies()
+        if parents.size() != 1:
+            msg = f"the batch's lineage branches at {rdd.getClass().getName()}; is this another Spark version?"
+            raise PipelineError(msg)
+        rdd = parents.head().rdd()
+    return rdd
+
+
+def _range(partition: Any) -> Range:
+    inputs = partition.inputPartitions()
+    if inputs.size() != 1:
+        msg = f"a task of the batch reads {inputs.size()} ranges instead of one; is this another Spark version?"
+        raise PipelineError(msg)
+    offsets = inputs.head().offsetRange()
+    return Range(offsets.topicPartition().partition(), offsets.fromOffset(), offsets.untilOffset())

@@ -1,0 +1,106 @@
+"""The Spark session, with the settings the guarantee and the speed rest on.
+
+Guarantee: no speculation (two attempts of a task would fence each other), retries also on a local master, and no
+adaptive planning that could change a batch's plan behind the whitelist.
+"""
+
+from __future__ import annotations
+
+import atexit
+import logging
+import os
+import re
+import shutil
+import signal
+import sys
+import tempfile
+import threading
+from contextlib import chdir, contextmanager, suppress
+from functools import cache
+from importlib.resources import files
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from py4j.protocol import Py4JError
+from pyspark.sql import SparkSession
+
+from pipeline.errors import BadSettings
+from pipeline.local.jars import jars
+from pipeline.local.java import java
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+
+    from pipeline.settings import Settings
+
+INSTALLED = (sys.prefix, sys.base_prefix)
+LOOPBACK = "127.0.0.1"
+# Local masters do not retry tasks unless told how often one may fail.
+LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
+
+
+def session(settings: Settings) -> SparkSession:
+    """Start Spark, or say in one line what is missing."""
+    master = settings.spark.master
+    if LOCAL_WITHOUT_RETRIES.match(master):
+        msg = f"spark.master = {master!r}: a local master repeats a failed task only if told: write local[4,4]"
+        raise BadSettings(msg)
+    # A failed batch is told once, by the job; py4j would show it with its traceback.
+    logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    os.environ["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
+    if master.startswith("local"):
+        os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find what the driver found
+    # As a URI: a space in the path would end the option.
+    log4j = Path(str(files("pipeline.flow").joinpath("log4j2.properties"))).as_uri()
+    builder = (
+        SparkSession.builder.master(master)
+        .appName(settings.app.id)
+        .config("spark.jars", ",".join(str(jar) for jar in jars("spark")))
+        .config("spark.driver.memory", settings.spark.driver_memory)
+        .config("spark.driver.extraJavaOptions", f"-Dlog4j2.configurationFile={log4j}")
+        .config("spark.speculation", "false")
+        .config("spark.sql.adaptive.enabled", "false")
+        .config("spark.sql.session.timeZone", "UTC")
+        .config("spark.sql.ansi.enabled", "false")
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+        .config("spark.sql.streaming.stopTimeout", "10s")
+        .config("spark.ui.enabled", "false")
+        .config("spark.ui.showConsoleProgress", "false")
+    )
+    if master.startswith("local"):
+        builder = builder.config("spark.driver.bindAddress", LOOPBACK).config("spark.driver.host", LOOPBACK)
+    with chdir(_scratch()), _interrupt_kept():
+        return builder.getOrCreate()
+
+
+@contextmanager
+def _interrupt_kept() -> Iterator[None]:
+    """Leave Ctrl-C to whoever had it: PySpark takes it at each start, and answers it with a traceback."""
+    handler = signal.getsignal(signal.SIGINT)
+    yield
+    if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody take it
+        signal.signal(signal.SIGINT, handler)
+
+
+@cache
+def _scratch() -> str:
+    """The working folder of the JVM and its workers: Spark 4.0 leaves a folder `artifacts` in it."""
+    folder = tempfile.mkdtemp(prefix="pipeline-spark-")
+    atexit.register(shutil.rmtree, folder, ignore_errors=True)
+    # What the driver imports from elsewhere than its installation must be found from there as well.
+    own = [str(Path(entry).absolute()) for entry in sys.path if entry and not entry.startswith(INSTALLED)]
+    os.environ["PYTHONPATH"] = os.pathsep.join(own)
+    return folder
+
+
+def stop_spark(spark: SparkSession) -> None:
+    """End Spark; one that is gone already needs no more."""
+    with suppress(Py4JError, ConnectionError):
+        spark.stop()
+
+
+def check_session(spark: SparkSession) -> None:
+    """What a submitted job's own configuration may have changed."""
+    if spark.sparkContext.getConf().get("spark.speculation", "false") == "true":
+        msg = "spark.speculation = true: two attempts of one task would fence each other; switch it off"
+        raise BadSettings(msg)

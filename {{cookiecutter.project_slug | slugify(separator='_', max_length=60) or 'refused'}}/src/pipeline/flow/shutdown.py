@@ -1,0 +1,54 @@
+"""The clean stop: no transaction is left open behind a job that ended.
+
+Guarantee: after `close_lanes` every lane partition ends in a marker, so that no reader waits for a transaction that
+nobody will finish. Workers outlive a stopped query by about two seconds, so they are waited for before the fence.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import OffsetSpec
+
+from pipeline.kafka import TransactionFailed
+from pipeline.lanes.takeover import fence
+from pipeline.lanes.topics import Topics
+
+if TYPE_CHECKING:
+    from pipeline.settings import Settings
+
+# spark.python.task.killTimeout (2 s) and a margin: a worker between two chunks may still begin a transaction.
+WORKERS_SECONDS = 3.0
+SETTLE_SECONDS = 30.0
+
+
+def open_partitions(settings: Settings) -> list[str]:
+    """Partitions of lanes, outputs and dead letters in which some transaction is open."""
+    topics = Topics(settings.output_bootstrap)
+    names = [settings.lane_topic, settings.output.dead_letter_topic, *settings.output.topics]
+    blocked = []
+    for name, topic in sorted(topics.describe(names).items()):
+        stable = topics.offsets(name, range(topic.partitions), OffsetSpec.latest())
+        end = topics.offsets(name, range(topic.partitions), OffsetSpec.latest(), committed=False)
+        blocked += [f"{name} [{partition}]" for partition in stable if stable[partition] < end[partition]]
+    return blocked
+
+
+def close_lanes(settings: Settings, partitions: int, *, workers_may_run: bool) -> list[str]:
+    """End what is open; returns what stays open, which then belongs to other writers of the output topics."""
+    if workers_may_run:
+        time.sleep(WORKERS_SECONDS)
+    deadline = time.monotonic() + SETTLE_SECONDS
+    blocked = open_partitions(settings)
+    while (blocked or workers_may_run) and time.monotonic() < deadline:
+        workers_may_run = False
+        for partition in range(partitions):
+            try:
+                fence(settings, partition)
+            except TransactionFailed:
+                continue  # fenced by a newer run, which then owns the lane; or unreachable: the next round tells
+        blocked = open_partitions(settings)
+        if not any(name.startswith(f"{settings.lane_topic} ") for name in blocked):
+            break
+    return blocked

@@ -1,0 +1,76 @@
+"""Spark's Kafka source: one lane per partition, in offset order, committed records only.
+
+Guarantee: what is read is what the log holds. Reading starts at the lanes' next offsets, aborted records are never
+seen, and a record that retention took before it was read stops the job (`failOnDataLoss`).
+"""
+
+from __future__ import annotations
+
+import json
+from typing import TYPE_CHECKING
+
+from pyspark.sql.functions import col, struct, unix_millis, xxhash64
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.settings import Settings
+
+# All that the writer needs of a source record, carried through the user's function in one column.
+SOURCE = "_source"
+# The source record's key, for user code.
+KEY = "_key"
+
+# At the end of the log the Java client waits this long for more, once per partition; the default of 500 ms
+# would be the largest part of a small batch.
+FETCH_WAIT_MS = "20"
+
+
+def options(settings: Settings) -> dict[str, str]:
+    """What both the stream and the audit's batch read by. Never `minPartitions`: it would split a lane."""
+    return {
+        "kafka.bootstrap.servers": settings.source.bootstrap,
+        "kafka.isolation.level": "read_committed",
+        "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
+        "includeHeaders": "true",
+        "failOnDataLoss": "true",
+        "groupIdPrefix": f"{settings.app.id}-spark",
+    }
+
+
+def stream(spark: SparkSession, settings: Settings, next_offsets: Mapping[int, int]) -> DataFrame:
+    """The source topic from the lanes' next offsets on; by `assign`, so that a new partition cannot slip in."""
+    topic = settings.source.topic
+    reader = spark.readStream.format("kafka").options(
+        **options(settings),
+        assign=json.dumps({topic: sorted(next_offsets)}),
+        startingOffsets=json.dumps({topic: {str(partition): offset for partition, offset in next_offsets.items()}}),
+        maxOffsetsPerTrigger=str(settings.source.max_offsets_per_trigger),
+    )
+    return reader.load()
+
+
+def batch(spark: SparkSession, settings: Settings, ranges: Mapping[int, tuple[int, int]]) -> DataFrame:
+    """Given ranges of the source topic, as a batch."""
+    topic = settings.source.topic
+    reader = spark.read.format("kafka").options(
+        **options(settings),
+        assign=json.dumps({topic: sorted(ranges)}),
+        startingOffsets=json.dumps({topic: {str(partition): first for partition, (first, _) in ranges.items()}}),
+        endingOffsets=json.dumps({topic: {str(partition): until for partition, (_, until) in ranges.items()}}),
+    )
+    return reader.load()
+
+
+def records(raw: DataFrame) -> DataFrame:
+    """Position, headers and digest of each record in `_source`, beside its key and value."""
+    source = struct(
+        "partition",
+        "offset",
+        unix_millis("timestamp").alias("timestamp"),
+        "headers",
+        xxhash64("key", "value").alias("digest"),
+    )
+    return raw.select(col("key").alias(KEY), "value", source.alias(SOURCE))

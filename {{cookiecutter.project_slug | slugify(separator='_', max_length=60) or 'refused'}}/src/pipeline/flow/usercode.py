@@ -1,0 +1,58 @@
+"""The user's function from outside: how it is called, and what it must return.
+
+Guarantee: a mistake in it is one line that names the user's own file and line, never a traceback through Spark.
+"""
+
+from __future__ import annotations
+
+import traceback
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.failures import place
+from pipeline.flow.outputs import OUTPUTS_TYPE
+from pipeline.flow.source import SOURCE
+from pipeline.lanes.rows import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+
+def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame) -> DataFrame:
+    """Call the user's function and hold it to its contract."""
+    try:
+        return flattened(transform(events), events)
+    except PipelineError:
+        raise
+    except Exception as error:
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        text = str(error).strip().partition("\n")[0]
+        msg = f"transform: {type(error).__name__}: {text}{place(frames)}"
+        raise PipelineError(msg) from error
+
+
+def flattened(result: DataFrame, events: DataFrame) -> DataFrame:
+    """The contract at the exit of the user's function: `_source` as it was, and `outputs`."""
+    if not isinstance(result, DataFrame):
+        msg = f"transform: it returned {type(result).__name__} instead of a DataFrame; is a `return` missing?"
+        raise SafeStop(msg)
+    missing = {SOURCE, "outputs"} - set(result.columns)
+    if missing:
+        msg = (
+            f"transform: the column {' and '.join(sorted(missing))} is missing from its result; "
+            f"use withColumn, which keeps all columns, and set `outputs` with emit(...)"
+        )
+        raise SafeStop(msg)
+    if _type(result, SOURCE) != _type(events, SOURCE):
+        msg = f"transform: the column {SOURCE} was changed; it is the lane's, leave it as it is"
+        raise SafeStop(msg)
+    if _type(result, "outputs") != OUTPUTS_TYPE:
+        msg = f"transform: the column outputs is {_type(result, 'outputs')}; make it with emit(...): {OUTPUTS_TYPE}"
+        raise SafeStop(msg)
+    return result.select(f"{SOURCE}.*", "outputs").select(*COLUMNS)
+
+
+def _type(frame: DataFrame, column: str) -> str:
+    return str(frame.schema[column].dataType.simpleString())

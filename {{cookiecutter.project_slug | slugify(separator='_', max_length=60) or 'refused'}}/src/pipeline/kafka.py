@@ -1,0 +1,188 @@
+"""Kafka client configurations, and the one place where Kafka's errors become ours.
+
+Guarantee: every reader states its isolation, every producer is idempotent and transactional, and each
+client error is one of four kinds: retriable, abortable, fatal, or unknown, which is treated as fatal.
+"""
+
+from __future__ import annotations
+
+import logging
+import random
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
+
+from pipeline.errors import PipelineError, Unreachable
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator
+
+    from pipeline.settings import Settings
+
+Result = TypeVar("Result")
+
+# A metadata or offset request that takes longer than this has no broker behind it.
+REQUEST_SECONDS = 15.0
+
+# How long transactional work is started again: through a fence lost to a zombie, an out-of-date recall, an uncertain
+# commit, and the restart of a broker. Beyond it the job ends, and its supervisor starts it anew.
+GIVE_UP_SECONDS = 120.0
+BACK_OFF_SECONDS = 0.5
+LONGEST_BACK_OFF_SECONDS = 5.0
+
+# Larger batches gain nothing. Also below Kafka's default for max.message.bytes, by which a batch is refused as a whole.
+BATCH_BYTES = 1_000_000
+
+COMMON = {
+    # librdkafka opens connections lazily and then waits on fixed timers: 55 to 510 ms for each fresh client.
+    # Eager connections make a fresh producer ready in about 4 ms.
+    "enable.sparse.connections": False,
+    # A failed call says why; librdkafka's own log would repeat it for each of its connections on standard error.
+    # Of fatal errors, such as a lane lost to another writer, it speaks at any level: to nobody.
+    "log_level": 2,
+    "logger": logging.Logger("librdkafka", logging.CRITICAL + 1),  # noqa: LOG001  apart from all others, so it stays mute
+}
+
+
+class TransactionFailed(PipelineError):
+    """A transaction did not go through; its producer must be dropped, the work starts again at the fence."""
+
+
+class Abortable(TransactionFailed):
+    """The broker refused a part of it; the transaction can only be aborted."""
+
+
+class Fatal(TransactionFailed):
+    """The producer is dead; also every error of a kind not known here."""
+
+
+class Fenced(Fatal):
+    """Another producer took the transactional id, or the transaction outlived its time-out."""
+
+
+FENCED_CODES = frozenset(
+    {
+        KafkaError._FENCED,  # noqa: SLF001  confluent-kafka exports librdkafka's local codes with this underscore
+        KafkaError.INVALID_PRODUCER_EPOCH,
+        KafkaError.PRODUCER_FENCED,
+    }
+)
+
+
+def producer_config(settings: Settings, transactional_id: str, batch_bytes: int = BATCH_BYTES) -> dict[str, Any]:
+    """A producer that is good for one transaction, to topics that take batches of `batch_bytes`."""
+    return {
+        **COMMON,
+        "bootstrap.servers": settings.output_bootstrap,
+        "transactional.id": transactional_id,
+        "transaction.timeout.ms": settings.transaction.timeout_ms,
+        # Must not outlive the transaction: a record delivered later would belong to nothing.
+        "message.timeout.ms": settings.transaction.timeout_ms,
+        "partitioner": "murmur2_random",  # Java's rule; librdkafka's own is CRC32
+        "compression.type": settings.output.compression,
+        "linger.ms": 5,
+        "batch.size": min(batch_bytes, BATCH_BYTES),
+        # The topic decides on a record's size: librdkafka's own bound is lower than Kafka's, and would hold up a lane.
+        "message.max.bytes": 1_000_000_000,
+        "queue.buffering.max.messages": 500_000,
+        "queue.buffering.max.kbytes": 262_144,  # bounds the worker's memory for one chunk
+        "statistics.interval.ms": 0,
+    }
+
+
+def consumer_config(bootstrap: str, group: str = "unused", *, isolation: str = "read_committed") -> dict[str, Any]:
+    """A reader that is assigned, never subscribed, and told where the log ends."""
+    return {
+        **COMMON,
+        "bootstrap.servers": bootstrap,
+        "group.id": group,
+        "isolation.level": isolation,
+        "enable.auto.commit": False,
+        "enable.partition.eof": True,
+        "auto.offset.reset": "error",
+        "fetch.wait.max.ms": 10,
+        # The default of 1000 makes a reader that emptied its queue wait for up to a second.
+        "fetch.queue.backoff.ms": 10,
+    }
+
+
+def admin_config(bootstrap: str) -> dict[str, Any]:
+    """An admin client."""
+    return {**COMMON, "bootstrap.servers": bootstrap}
+
+
+@contextmanager
+def mapped(action: str) -> Iterator[None]:
+    """Turn a client error into one of our kinds; the most specific wins."""
+    try:
+        yield
+    except KafkaException as error:
+        raise as_kind(error.args[0], action) from error
+    except SystemError as error:
+        # confluent-kafka raises a fatal error in mid callback. If that callback was a delivery report, Python wraps it;
+        # if a line of its log came in between, the error is lost, and only this is left of it.
+        if isinstance(error.__cause__, KafkaException):
+            raise as_kind(error.__cause__.args[0], action) from error
+        msg = f"{action}: the client failed without a reason ({error})"
+        raise Fatal(msg) from error
+    except BufferError as error:
+        msg = f"{action}: the producer's queue stayed full; the cluster does not keep up, or chunk_rows is too large"
+        raise Fatal(msg) from error
+
+
+def as_kind(error: KafkaError, action: str) -> TransactionFailed:
+    """The kind of one client error. Unknown is fatal: no branch may go on with a doubtful producer."""
+    text = f"{action}: {error.name()}: {error.str()}"
+    if error.code() in FENCED_CODES:
+        return Fenced(text)
+    if error.txn_requires_abort():
+        return Abortable(text)
+    return Fatal(text)
+
+
+def until_deadline(call: Callable[[float], Result], seconds: float) -> Result:
+    """Repeat a call that its client declares retriable, as it stands, until the deadline; the one retry core."""
+    deadline = time.monotonic() + seconds
+    while True:
+        left = max(deadline - time.monotonic(), 0.001)
+        try:
+            return call(left)
+        except KafkaException as error:
+            if not error.args[0].retriable() or time.monotonic() >= deadline:
+                raise
+
+
+def until_given_up(work: Callable[[int], Result], note: Callable[[TransactionFailed], None] | None = None) -> Result:
+    """Start failed transactional work again from its fence, with random pauses; `work` is told the attempt's number."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    attempt = 1
+    while True:
+        try:
+            return work(attempt)
+        except TransactionFailed as error:
+            if note is not None:
+                note(error)
+            # Never after the first one: only later attempts name the record that failed.
+            if attempt > 1 and time.monotonic() > deadline:
+                raise
+        # Random and growing, so that two writers of one lane fall out of step.
+        longest = min(BACK_OFF_SECONDS * attempt, LONGEST_BACK_OFF_SECONDS)
+        time.sleep(random.uniform(0.0, longest))  # noqa: S311  jitter, not a secret
+        attempt += 1
+
+
+@contextmanager
+def reachable(bootstrap: str, what: str) -> Iterator[None]:
+    """Turn a failed request outside of transactions into one line that names the cluster."""
+    try:
+        yield
+    except TimeoutError as error:
+        # The wait for an answer ends at the same time as the request that should bring it; either may come first.
+        msg = f"{what}: no answer (cluster {bootstrap}); check the address and that the brokers run"
+        raise Unreachable(msg) from error
+    except KafkaException as error:
+        cause = error.args[0]
+        msg = f"{what}: {cause.name()}: {cause.str()} (cluster {bootstrap}); check the address and that the brokers run"
+        raise Unreachable(msg) from error

@@ -1,0 +1,1 @@
+"""Lanes: one source partition, judged, written and remembered in one Kafka transaction."""

@@ -1,0 +1,224 @@
+"""The lane record: everything that is known of one lane, as the bytes of one Kafka record.
+
+Guarantee: `decode(encode(record)) == record`, and bytes that this code does not understand fully (another version,
+cut off, too long, contradicting themselves, of another lane) stop the job; they are never taken for a new lane.
+"""
+
+from __future__ import annotations
+
+import io
+import json
+import struct
+from dataclasses import dataclass, field, fields
+from functools import cache
+from importlib import resources
+from itertools import chain
+from operator import le, lt
+from typing import Any
+
+import fastavro
+
+from pipeline.errors import SafeStop
+from pipeline.lanes.ledger import ProducerState
+
+VERSION = 1
+DIGEST_BYTES = 8
+NO_FLOOR = (-1, -1)
+# All that fastavro and struct were seen to raise on damaged bytes.
+DAMAGED = (EOFError, ValueError, LookupError, ArithmeticError, TypeError, MemoryError, struct.error)
+
+
+@dataclass(slots=True)
+class Counters:
+    """What happened in a lane since its genesis."""
+
+    read: int = 0
+    written: int = 0
+    dropped: int = 0
+    verdicts: dict[str, int] = field(default_factory=dict)
+    dead_letters: dict[str, int] = field(default_factory=dict)
+    lost: int = 0  # offsets, not records: what stood there is not known any more
+    transactions: int = 0  # committed ones that moved the lane on, with the one that carries this
+
+
+COUNTERS = tuple(counter.name for counter in fields(Counters))
+
+
+@dataclass(frozen=True, slots=True)
+class LaneRecord:
+    """One lane at one moment; `topic_id` is Kafka's id of the source topic as its two longs."""
+
+    app: str
+    source_topic: str
+    topic_id: tuple[int, int]
+    partition: int
+    run: int
+    start_offset: int
+    next_offset: int
+    producers: list[ProducerState]
+    counters: Counters
+    code_version: str
+
+    @property
+    def key(self) -> bytes:
+        """The lane's name, which is the key of its records in the lane topic."""
+        return lane_key(self.app, self.source_topic, self.partition)
+
+
+def lane_key(app: str, topic: str, partition: int) -> bytes:
+    """Name a lane: the key of its record, and also its transactional id."""
+    return f"{app}.{topic}.{partition}".encode()
+
+
+def encode(record: LaneRecord) -> bytes:
+    """Write a lane record as one version byte and its Avro body."""
+    counters = record.counters
+    body = {
+        "app": record.app,
+        "source_topic": record.source_topic,
+        "topic_id_high": record.topic_id[0],
+        "topic_id_low": record.topic_id[1],
+        "partition": record.partition,
+        "run": record.run,
+        "start_offset": record.start_offset,
+        "next_offset": record.next_offset,
+        "ledger": _columns(record.producers),
+        "read": counters.read,
+        "written": counters.written,
+        "dropped": counters.dropped,
+        "verdicts": counters.verdicts,
+        "dead_letters": counters.dead_letters,
+        "lost": counters.lost,
+        "transactions": counters.transactions,
+        "code_version": record.code_version,
+    }
+    out = io.BytesIO()
+    out.write(bytes((VERSION,)))
+    fastavro.schemaless_writer(out, _schema(), body)
+    return out.getvalue()
+
+
+def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
+    """Read a lane record; with `lane`, the key it was found under, it must also be of that lane."""
+    name = "of unknown lane" if lane is None else lane.decode(errors="backslashreplace")
+    if data[:1] != bytes((VERSION,)):
+        found = f"version {data[0]}" if data else "no bytes at all"
+        msg = (
+            f"lane record {name}: {found}, but this code reads version {VERSION}; "
+            "run the code version that wrote it or a newer one, do not delete the record"
+        )
+        raise SafeStop(msg)
+    record = _decode_body(data, name)
+    if lane is not None and record.key != lane:
+        msg = (
+            f"lane record {name}: holds the lane {record.key.decode()} instead; another app writes to this lane topic, "
+            "or records were copied; give each app its own app.id and lane topic"
+        )
+        raise SafeStop(msg)
+    return record
+
+
+def _decode_body(data: bytes, name: str) -> LaneRecord:
+    source = io.BytesIO(data)
+    source.seek(1)
+    try:
+        body: Any = fastavro.schemaless_reader(source, _schema(), None)
+        record = _build(body)
+        fault = _fault(record, len(data) - source.tell())
+    except DAMAGED as error:
+        fault = f"{type(error).__name__} at byte {source.tell()} of {len(data)}"
+    if fault:
+        msg = (
+            f"lane record {name}: damaged, {fault}; something else wrote to the lane topic, or it was altered: "
+            "restore the topic from a copy, or find out who writes there; do not delete the record"
+        )
+        raise SafeStop(msg)
+    return record
+
+
+def _build(body: dict[str, Any]) -> LaneRecord:
+    return LaneRecord(
+        app=body["app"],
+        source_topic=body["source_topic"],
+        topic_id=(body["topic_id_high"], body["topic_id_low"]),
+        partition=body["partition"],
+        run=body["run"],
+        start_offset=body["start_offset"],
+        next_offset=body["next_offset"],
+        producers=_states(body["ledger"]),
+        counters=Counters(*(body[name] for name in COUNTERS)),
+        code_version=body["code_version"],
+    )
+
+
+def _fault(record: LaneRecord, left_over: int) -> str:
+    """Say what contradicts itself in a record that Avro could read, or nothing."""
+    if left_over:
+        return f"{left_over} bytes too many"
+    if len({state.producer_id for state in record.producers}) != len(record.producers):
+        return "a producer stands in it twice"
+    for state in record.producers:
+        if not _is_sound(state):
+            return f"ranges of producer {state.producer_id!r} are not rising"
+    return ""
+
+
+def _is_sound(state: ProducerState) -> bool:
+    """Check that the columns are alike in length, not empty, and that the ranges rise from above the floor."""
+    txns, firsts, lasts = state.txns, state.firsts, state.lasts
+    if not len(txns) == len(firsts) == len(lasts) > 0:
+        return False
+    ids = len(state.digests) <= sum(lasts) - sum(firsts) + len(lasts)
+    floor = state.floor is None or state.floor < (txns[0], firsts[0])
+    rising = len(txns) == 1 or all(map(lt, zip(txns, lasts, strict=True), zip(txns[1:], firsts[1:], strict=True)))
+    return ids and floor and rising and all(map(le, firsts, lasts))
+
+
+def _columns(states: list[ProducerState]) -> dict[str, Any]:
+    floors = [state.floor or NO_FLOOR for state in states]
+    digests = [digest for state in states for digest in state.digests]
+    return {
+        "producer_ids": [state.producer_id for state in states],
+        "epochs": [state.epoch for state in states],
+        "floor_txns": [floor[0] for floor in floors],
+        "floor_seqs": [floor[1] for floor in floors],
+        "range_counts": [len(state.txns) for state in states],
+        "digest_counts": [len(state.digests) for state in states],
+        "txns": list(chain.from_iterable(state.txns for state in states)),
+        "firsts": list(chain.from_iterable(state.firsts for state in states)),
+        "lasts": list(chain.from_iterable(state.lasts for state in states)),
+        "digests": struct.pack(f">{len(digests)}q", *digests),
+    }
+
+
+def _states(ledger: dict[str, Any]) -> list[ProducerState]:
+    """Cut the columns into producers; a column that is too short or too long is a ValueError."""
+    txns, firsts, lasts = ledger["txns"], ledger["firsts"], ledger["lasts"]
+    digests = struct.unpack(f">{len(ledger['digests']) // DIGEST_BYTES}q", ledger["digests"])
+    states, at, digest_at = [], 0, 0
+    columns = ("producer_ids", "epochs", "floor_txns", "floor_seqs", "range_counts", "digest_counts")
+    for producer_id, epoch, floor_txn, floor_seq, ranges, hashes in zip(*(ledger[c] for c in columns), strict=True):
+        floor = None if floor_txn < 0 else (floor_txn, floor_seq)
+        end, digest_end = at + ranges, digest_at + hashes
+        states.append(
+            ProducerState(
+                producer_id,
+                epoch,
+                floor,
+                txns[at:end],
+                firsts[at:end],
+                lasts[at:end],
+                list(digests[digest_at:digest_end]),
+            )
+        )
+        at, digest_at = end, digest_end
+    if not at == len(txns) == len(firsts) == len(lasts) or digest_at != len(digests):
+        msg = "columns of unlike length"
+        raise ValueError(msg)
+    return states
+
+
+@cache
+def _schema() -> Any:
+    text = resources.files("pipeline.lanes").joinpath("lane_record.avsc").read_text(encoding="utf-8")
+    return fastavro.parse_schema(json.loads(text))

@@ -1,0 +1,119 @@
+"""Step 6, report: what a task tells the driver about its lane.
+
+Guarantee: figures are the lane's cumulative ones, taken from its committed record, so a driver that sets them (never
+adds, never lowers) counts nothing twice, however often a task was repeated.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from operator import itemgetter
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.errors import PipelineError, Replaced, SafeStop, Stopped
+from pipeline.kafka import TransactionFailed
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from pipeline.lanes.rows import Row
+
+# What a task may tell its driver to stop for; anything else fails the task, so that Spark runs it anew.
+STOPS: dict[str, type[PipelineError]] = {
+    "replaced": Replaced,
+    "safe-stop": SafeStop,
+    "stopped": Stopped,
+    "failed": TransactionFailed,
+}
+
+# Upper bounds of the buckets of every histogram, in seconds: from a phase on one machine to a time-out.
+BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
+
+
+@dataclass(slots=True)
+class Commit:
+    """One committed transaction: rows of the source it covers, seconds by phase, and the age of its rows.
+
+    `ages` counts the rows by their age at commit: one number for each of the buckets, one for all beyond.
+    """
+
+    rows: int = 0
+    written: int = 0
+    oldest_ms: int | None = None
+    newest_ms: int | None = None
+    committed_ms: int = 0
+    ages: list[int] = field(default_factory=list)
+    age_seconds: float = 0.0  # the sum over all rows
+    seconds: dict[str, float] = field(default_factory=dict)
+
+    @contextmanager
+    def phase(self, name: str) -> Iterator[None]:
+        """Time a phase."""
+        started = time.perf_counter()
+        try:
+            yield
+        finally:
+            self.seconds[name] = time.perf_counter() - started
+
+    def describe(self, rows: Sequence[Row], *, written: int) -> Commit:
+        """Note what was committed, right after; rows come in offset order, their timestamps need not."""
+        self.committed_ms = time.time_ns() // 1_000_000
+        self.rows = len(rows)
+        self.written = written
+        stamps = np.fromiter(map(itemgetter(1), rows), np.int64, len(rows))
+        self.oldest_ms = int(stamps.min()) if rows else None
+        self.newest_ms = int(stamps.max()) if rows else None
+        # A record without a timestamp (-1) has no age; one from a clock ahead of ours is new, not from the future.
+        ages = np.maximum(self.committed_ms - stamps[stamps >= 0], 0) / 1000
+        self.ages = np.bincount(np.searchsorted(BUCKETS, ages), minlength=len(BUCKETS) + 1).tolist()
+        self.age_seconds = float(ages.sum())
+        return self
+
+
+@dataclass(slots=True)
+class LaneReport:
+    """The outcome of one task."""
+
+    partition: int
+    record: bytes = b""
+    end: int = -1
+    next_offset: int = -1
+    skipped: int = 0
+    commits: list[Commit] = field(default_factory=list)
+    failures: dict[str, int] = field(default_factory=dict)
+    outcomes: dict[str, int] = field(default_factory=dict)  # of attempts, see `outcome.py`
+    stop: str = ""
+    stop_message: str = ""
+
+    def note_failure(self, error: PipelineError) -> None:
+        """Count a failed attempt by its kind."""
+        kind = type(error).__name__.lower()
+        self.failures[kind] = self.failures.get(kind, 0) + 1
+
+    def note_stop(self, error: PipelineError) -> None:
+        """Hand a stop to the driver as a result: raised in the task, Spark would only repeat it."""
+        self.stop = next(name for name, kind in STOPS.items() if isinstance(error, kind))
+        self.stop_message = str(error)
+
+    def raise_stop(self) -> None:
+        """On the driver: end the job for the reason the task gave."""
+        if self.stop:
+            raise STOPS[self.stop](self.stop_message)
+
+    def as_text(self) -> str:
+        """Everything but the record, for the way to the driver."""
+        values = asdict(self)
+        del values["record"]
+        return json.dumps(values)
+
+    @classmethod
+    def from_text(cls, text: str, record: bytes) -> LaneReport:
+        """Rebuild the report on the driver."""
+        values: dict[str, Any] = json.loads(text)
+        commits = [Commit(**commit) for commit in values.pop("commits")]
+        return cls(record=record, commits=commits, **values)

@@ -1,0 +1,91 @@
+"""Taking the lanes over: newest run wins.
+
+Guarantee: when `take_over` returns, every writer of an earlier run is fenced, every lane record carries this run's
+number, and no other run has the same one. A task of an earlier run that looks at its lane finds the higher number
+and ends its whole job.
+"""
+
+from __future__ import annotations
+
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import replace
+from typing import TYPE_CHECKING
+
+from pipeline import __version__
+from pipeline.errors import SafeStop
+from pipeline.kafka import TransactionFailed, producer_config, until_given_up
+from pipeline.lanes.recall import Recalled, recall
+from pipeline.lanes.record import decode, encode, lane_key
+from pipeline.lanes.transaction import Transaction
+from pipeline.lanes.writer import RECORD_AND_MARKER, recreated
+
+if TYPE_CHECKING:
+    from pipeline.lanes.record import LaneRecord
+    from pipeline.lanes.topics import Topic
+    from pipeline.settings import Settings
+
+# Lanes are fenced side by side: one at a time, a thousand lanes would take minutes.
+AT_ONCE = 16
+
+
+class Contested(TransactionFailed):
+    """Another run took a lane meanwhile; look again, and take a higher number."""
+
+
+def take_over(settings: Settings, source: Topic) -> tuple[int, dict[int, Recalled]]:
+    """Fence every lane and write the new run's number into its record; return it with what was written."""
+    return until_given_up(lambda _: _take_all(settings, source))
+
+
+def _take_all(settings: Settings, source: Topic) -> tuple[int, dict[int, Recalled]]:
+    partitions = range(source.partitions)
+    with ThreadPoolExecutor(AT_ONCE) as pool:
+        found = list(pool.map(lambda partition: _look(settings, source, partition), partitions))
+        run = 1 + max(lane.run for lane in found)
+        taken = pool.map(lambda partition: _take(settings, source, partition, run), partitions)
+        return run, dict(zip(partitions, taken, strict=True))
+
+
+def fence(settings: Settings, partition: int) -> Transaction:
+    """Shut out whoever writes the lane; what they left open is aborted when this returns."""
+    transaction = Transaction(producer_config(settings, settings.transactional_id(partition)))
+    transaction.fence()
+    return transaction
+
+
+def _look(settings: Settings, source: Topic, partition: int) -> LaneRecord:
+    return standing(settings, source, partition)[0]
+
+
+def _take(settings: Settings, source: Topic, partition: int, run: int) -> Recalled:
+    transaction = fence(settings, partition)
+    lane, end = standing(settings, source, partition)
+    if lane.run >= run:
+        msg = f"lane {partition} was taken by run {lane.run} meanwhile"
+        raise Contested(msg)
+    value = encode(replace(lane, run=run, code_version=__version__))
+    write_record(settings, transaction, partition, value, end)
+    return Recalled(value, end + RECORD_AND_MARKER)
+
+
+def write_record(settings: Settings, transaction: Transaction, partition: int, value: bytes, end: int) -> None:
+    """A transaction that holds nothing but a lane record, under the same compare-and-set as any other."""
+    key = lane_key(settings.app.id, settings.source.topic, partition)
+    try:
+        transaction.begin()
+        transaction.put_lane_record(settings.lane_topic, partition, key, value)
+        transaction.flush_and_compare(end)
+        transaction.commit()
+    except BaseException:
+        transaction.abandon()
+        raise
+
+
+def standing(settings: Settings, source: Topic, partition: int) -> tuple[LaneRecord, int]:
+    """The record of a lane of this very source topic, and the end of its partition."""
+    key = lane_key(settings.app.id, source.name, partition)
+    recalled = recall(settings.output_bootstrap, settings.lane_topic, partition, key)
+    lane = decode(recalled.value, key)
+    if lane.topic_id != source.id:
+        raise SafeStop(recreated(source.name))
+    return lane, recalled.end

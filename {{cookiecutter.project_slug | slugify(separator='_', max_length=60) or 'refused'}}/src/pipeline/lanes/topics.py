@@ -1,0 +1,119 @@
+"""What the clusters say about topics: partitions, ids, policies, limits and offsets.
+
+Guarantee: a question that the cluster did not answer is an error with the cluster's name, never an empty answer.
+"""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
+
+from pipeline.errors import SafeStop, Unreachable
+from pipeline.kafka import REQUEST_SECONDS, admin_config, reachable
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+# Answers while a partition changes its leader; librdkafka passes them on instead of asking the new one.
+LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+LOOK_AGAIN_SECONDS = 0.1
+
+
+@dataclass(frozen=True, slots=True)
+class Topic:
+    """A topic as the cluster knows it; the id changes when it is deleted and created anew."""
+
+    name: str
+    id: tuple[int, int]
+    partitions: int
+    replication: int
+
+
+class Topics:
+    """Questions to one cluster."""
+
+    def __init__(self, bootstrap: str) -> None:
+        """Connect in the background."""
+        self.bootstrap = bootstrap
+        self.admin = AdminClient(admin_config(bootstrap))
+
+    def describe(self, names: Iterable[str]) -> dict[str, Topic]:
+        """Those of the named topics that exist."""
+        asked = list(names)
+        with reachable(self.bootstrap, f"describe topics {', '.join(asked)}"):
+            answers = self.admin.describe_topics(TopicCollection(asked), request_timeout=REQUEST_SECONDS)
+        found = {}
+        for name, answer in answers.items():
+            try:
+                with reachable(self.bootstrap, f"describe topic {name}"):
+                    described = answer.result(REQUEST_SECONDS)
+            except Exception as error:
+                if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                    continue
+                raise
+            uuid = described.topic_id
+            found[name] = Topic(
+                name,
+                (uuid.get_most_significant_bits(), uuid.get_least_significant_bits()),
+                len(described.partitions),
+                min(len(partition.replicas) for partition in described.partitions),
+            )
+        return found
+
+    def one(self, name: str, what: str) -> Topic:
+        """A topic that must exist."""
+        topic = self.describe([name]).get(name)
+        if topic is None:
+            msg = f"{what} {name} does not exist on {self.bootstrap}; check the name, or create it"
+            raise SafeStop(msg)
+        return topic
+
+    def config(self, name: str) -> dict[str, str]:
+        """The effective configuration of a topic."""
+        resource = ConfigResource(ResourceType.TOPIC, name)
+        return self._config(resource)
+
+    def broker_config(self) -> dict[str, str]:
+        """The effective configuration of one broker of the cluster."""
+        with reachable(self.bootstrap, "list brokers"):
+            broker = next(iter(self.admin.list_topics(timeout=REQUEST_SECONDS).brokers))
+        return self._config(ConfigResource(ResourceType.BROKER, str(broker)))
+
+    def _config(self, resource: ConfigResource) -> dict[str, str]:
+        with reachable(self.bootstrap, f"describe configuration of {resource.name}"):
+            answer = self.admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
+            return {key: entry.value for key, entry in answer.result(REQUEST_SECONDS).items()}
+
+    def offsets(
+        self, name: str, partitions: Iterable[int], spec: OffsetSpec, *, committed: bool = True
+    ) -> dict[int, int]:
+        """An offset per partition; of the committed part of the log unless told otherwise."""
+        isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
+        asked = {TopicPartition(name, partition): spec for partition in partitions}
+        deadline = time.monotonic() + REQUEST_SECONDS
+        while True:
+            try:
+                with reachable(self.bootstrap, f"list offsets of {name}"):
+                    answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+                    return {part.partition: answer.result(REQUEST_SECONDS).offset for part, answer in answers.items()}
+            except Unreachable as error:
+                if _code(error) not in LEADER_MOVES or time.monotonic() > deadline:
+                    raise
+            time.sleep(LOOK_AGAIN_SECONDS)
+
+
+def _code(error: BaseException) -> int | None:
+    """Kafka's code of an error, or of its cause."""
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None

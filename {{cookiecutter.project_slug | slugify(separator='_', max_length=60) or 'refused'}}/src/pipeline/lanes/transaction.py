@@ -1,0 +1,153 @@
+"""One fresh producer, one transaction: fence, begin, send, put the lane record last, flush, compare, commit.
+
+Guarantee: what `commit` confirmed is in the log as a whole; what it did not confirm is either there as a whole or
+not at all, and the next fence and recall tell which. A producer is never used for a second transaction: librdkafka
+lacks KIP-890 part 2, so a delayed EndTxn of an earlier transaction could end a later one of the same producer epoch.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import KafkaException, Producer
+
+from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable
+
+    from confluent_kafka import KafkaError, Message
+
+# init_transactions waits for the markers of a predecessor that was killed; about 1 s, longer while a leader moves.
+FENCE_SECONDS = 60.0
+# Beyond the transaction time-out the broker has aborted anyway; the margin covers the answer's way back.
+MARGIN_SECONDS = 5.0
+ABORT_SECONDS = 10.0
+# Serve the producer's queue when it is full; bounded so that a dead cluster ends in an error, not in a hang.
+POLL_SECONDS = 0.05
+# Each record of a refused batch has its own report; a few of them tell all.
+CAUSES_CHARACTERS = 500
+# A sent record occupies the queue until its report is served.
+SERVE_EVERY = 10_000
+
+Headers = list[tuple[str, bytes | None]]
+Sendable = tuple[str, bytes | None, bytes | None, Headers | None]  # topic, key, value, headers
+
+
+class Moved(TransactionFailed):
+    """The lane record landed elsewhere than at the end that recall saw: recall was out of date."""
+
+
+class Transaction:
+    """The only transaction of its own producer."""
+
+    def __init__(self, config: dict[str, Any], *, name_failures: bool = False) -> None:
+        """Create the producer; it connects in the background. `name_failures` costs a call per record."""
+        self._producer = Producer(config)
+        self._id = config["transactional.id"]
+        self._seconds = config["transaction.timeout.ms"] / 1000 + MARGIN_SECONDS
+        self._lane_offset: int | None = None
+        self._failures: list[str] = []
+        self._callback = {"on_delivery": self._note_failure} if name_failures else {}
+        self._abortable = False
+
+    def fence(self) -> None:
+        """Step 1: end whatever an earlier writer left open, and shut it out for good."""
+        with mapped(f"fence {self._id}"):
+            until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+
+    def begin(self) -> None:
+        """Open the transaction."""
+        with mapped(f"begin {self._id}"):
+            self._producer.begin_transaction()
+        self._abortable = True
+
+    def send_all(self, rows: Iterable[Sendable]) -> None:
+        """Enqueue output rows or dead letters in order; the partition of each follows from its key."""
+        produce, callback = self._producer.produce, self._callback
+        for count, (topic, key, value, headers) in enumerate(rows, start=1):
+            try:
+                if headers:
+                    produce(topic, value, key, headers=headers, **callback)
+                else:
+                    produce(topic, value, key, **callback)
+            except BufferError:
+                self._with_room(topic, value, key, headers=headers or [], **callback)
+            except KafkaException as error:
+                self._raise_earlier_failures()
+                raise as_kind(error.args[0], f"{self._id}: produce to {topic}") from error
+            if count % SERVE_EVERY == 0:
+                with mapped(f"{self._id}: produce"):
+                    self._producer.poll(0)
+
+    def put_lane_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
+        """Enqueue the lane record: the transaction's last record, and its only one in that partition."""
+        try:
+            self._with_room(topic, value, key, partition, on_delivery=self._note_lane_record)
+        except TransactionFailed:
+            self._raise_earlier_failures()
+            raise
+
+    def _with_room(self, topic: str, *record: Any, **options: Any) -> None:
+        """Enqueue one record; while the queue is full, serve it."""
+        deadline = time.monotonic() + self._seconds
+        with mapped(f"{self._id}: produce to {topic}"):
+            while True:
+                try:
+                    self._producer.produce(topic, *record, **options)
+                except BufferError:
+                    if time.monotonic() > deadline:
+                        raise
+                    self._producer.poll(POLL_SECONDS)
+                else:
+                    return
+
+    def flush_and_compare(self, end: int) -> None:
+        """Wait for every delivery report, then demand that the lane record stands exactly at `end`."""
+        with mapped(f"flush {self._id}"):
+            left = self._producer.flush(self._seconds)
+        if self._failures or left:
+            raise self._undelivered(left)
+        if self._lane_offset != end:
+            msg = f"{self._id}: lane record at offset {self._lane_offset}, expected {end}: recall was out of date"
+            raise Moved(msg)
+
+    def commit(self) -> None:
+        """Make all of it visible. librdkafka refuses if any delivery report of the transaction was a failure."""
+        self._abortable = False
+        with mapped(f"commit {self._id}"):
+            until_deadline(self._producer.commit_transaction, self._seconds)
+
+    def abandon(self) -> None:
+        """Abort if nothing is uncertain yet. After commit was called only the next fence may decide."""
+        if not self._abortable:
+            return
+        self._abortable = False
+        try:
+            with mapped(f"abort {self._id}"):
+                self._producer.abort_transaction(ABORT_SECONDS)
+        except TransactionFailed:
+            # A dead or fenced producer cannot abort; the next fence, or the broker's time-out, does it.
+            return
+
+    def _raise_earlier_failures(self) -> None:
+        """After a failed delivery librdkafka refuses every further record: then that failure is the cause to name."""
+        with mapped(f"{self._id}: produce"):
+            self._producer.poll(0)
+        if self._failures:
+            raise self._undelivered()
+
+    def _undelivered(self, left: int = 0) -> Abortable:
+        causes = "; ".join(dict.fromkeys(self._failures)) or f"{left} records without a report in {self._seconds} s"
+        return Abortable(f"{self._id}: not delivered: {causes[:CAUSES_CHARACTERS]}")
+
+    def _note_lane_record(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._note_failure(error, message)
+        else:
+            self._lane_offset = message.offset()
+
+    def _note_failure(self, error: KafkaError | None, message: Message) -> None:
+        if error is not None:
+            self._failures.append(f"{message.topic()} [{message.partition()}]: {error.name()}: {error.str()}")

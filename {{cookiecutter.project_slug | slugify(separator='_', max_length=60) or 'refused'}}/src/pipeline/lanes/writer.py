@@ -1,0 +1,242 @@
+"""The lane writer: the six steps by which a lane's rows become visible exactly once.
+
+    1 fence      a fresh producer takes the lane's transactional id; whoever held it is shut out
+    2 recall     the lane record and the end of its partition, handed over by the driver or read
+    3 skip       rows below the lane's next offset are already written
+    4 judge      the ledger tells fresh rows from duplicates, zombies and conflicts
+    5 write      outputs, dead letters, the lane record last; flush; compare; commit
+    6 report     the lane's cumulative figures, its record and its new end, to the driver
+
+Guarantee: output rows, dead letters and progress are one transaction, and progress never falls; so whatever is
+killed, the lane goes on exactly where its last committed transaction ended.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import Counter
+from dataclasses import dataclass, replace
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, NoReturn
+
+from pipeline import __version__
+from pipeline.errors import Replaced, SafeStop, Stopped
+from pipeline.kafka import BATCH_BYTES, producer_config, until_given_up
+from pipeline.lanes.judge import check_topics, judge
+from pipeline.lanes.ledger import Ledger
+from pipeline.lanes.letters import dead_letters
+from pipeline.lanes.outcome import Attempts
+from pipeline.lanes.recall import Recalled, recall
+from pipeline.lanes.record import decode, encode, lane_key
+from pipeline.lanes.report import Commit, LaneReport
+from pipeline.lanes.rows import chunks
+from pipeline.lanes.transaction import Moved, Transaction
+
+if TYPE_CHECKING:
+    from collections.abc import Iterable, Mapping
+
+    from pipeline.kafka import TransactionFailed
+    from pipeline.lanes.judge import Judged
+    from pipeline.lanes.record import LaneRecord
+    from pipeline.lanes.rows import Chunk, Row
+    from pipeline.settings import Settings
+
+# A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
+MARKERS_SECONDS = 0.05
+# The broker's limit counts the record batch: its header and the lane record's key come on top of the value.
+BATCH_OVERHEAD_BYTES = 1_024
+RECORD_AND_MARKER = 2  # how far a committed transaction moves the end of its lane partition
+
+
+@dataclass(frozen=True)
+class LaneTask:
+    """What a task must know: its lane, its range, the run it belongs to, and what the driver believes of the lane."""
+
+    settings: Settings
+    run: int
+    topic_id: tuple[int, int]
+    partition: int = -1
+    first: int = -1
+    until: int = -1
+    recalled: Recalled | None = None
+    max_record_bytes: int = 1_000_000
+    batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
+    stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun
+
+
+class LaneWriter:
+    """Writes one range of one lane."""
+
+    def __init__(self, task: LaneTask) -> None:
+        """Nothing is connected before the first chunk."""
+        self._task = task
+        self._settings = task.settings
+        self._key = lane_key(task.settings.app.id, task.settings.source.topic, task.partition)
+        self._recalled = task.recalled
+        self._last_commit = 0.0
+        self.report = LaneReport(task.partition)
+        self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
+
+    def write(self, batches: Iterable[list[Row]]) -> None:
+        """Commit the range chunk by chunk; an empty range advances the lane all the same."""
+        limits = self._settings.transaction
+        for chunk in chunks(
+            batches,
+            self._task.first,
+            self._task.until,
+            max_rows=limits.chunk_rows,
+            max_seconds=limits.chunk_seconds,
+        ):
+            if Path(self._task.stop_file).is_file():
+                msg = f"lane {self._key.decode()}: stopped on request before offset {chunk.first}"
+                raise Stopped(msg)
+            self._write_with_retries(chunk)
+
+    def _write_with_retries(self, chunk: Chunk) -> None:
+        def note(error: TransactionFailed) -> None:
+            self.report.note_failure(error)
+            self._attempts.failed(error)
+            self._recalled = None  # whatever was believed of the lane is in doubt: read it
+
+        until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
+
+    def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
+        if self._recalled is not None and chunk.until <= decode(self._recalled.value, self._key).next_offset:
+            self._take(self._recalled, skipped=len(chunk.rows))
+            return
+        self._wait_for_markers()
+        transaction = Transaction(
+            producer_config(
+                self._settings, self._settings.transactional_id(self._task.partition), self._task.batch_bytes
+            ),
+            name_failures=attempt > 1,
+        )
+        try:
+            self._six_steps(chunk, transaction)
+        except BaseException:
+            transaction.abandon()
+            raise
+
+    def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:
+        commit = Commit()
+        with commit.phase("fence"):  # 1
+            transaction.fence()
+        with commit.phase("recall"):  # 2
+            recalled = self._recalled or self._read()
+            lane = self._checked(decode(recalled.value, self._key))
+            settled = self._attempts.settle(recalled.value)
+        if lane.next_offset < chunk.first:
+            self._stop_at_gap(chunk, lane, recalled, transaction)
+        rows = [row for row in chunk.rows if row[0] >= lane.next_offset]  # 3
+        skipped = len(chunk.rows) - len(rows)
+        if chunk.until <= lane.next_offset:
+            self._take(recalled, skipped=0 if settled else skipped, commit=settled)
+            return
+        with commit.phase("judge"):  # 4
+            ledger = Ledger.restore(self._settings.dedup, lane.producers)
+            judged = judge(rows, ledger, drop_stale=self._settings.dedup.stale == "drop")
+            check_topics(judged.outputs, self._settings.output.topics)
+            value = self._encoded(advance(lane, chunk.until, ledger, judged))
+        with commit.phase("produce"):  # 5
+            transaction.begin()
+            self._attempts.began()
+            transaction.send_all(judged.outputs)
+            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead))
+            transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
+            transaction.flush_and_compare(recalled.end)
+        describe = partial(commit.describe, rows, written=len(judged.outputs))
+        self._attempts.committing(value, describe)
+        with commit.phase("commit"):
+            transaction.commit()
+        self._last_commit = time.monotonic()
+        self._attempts.committed()
+        self._take(Recalled(value, recalled.end + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+
+    def _wait_for_markers(self) -> None:
+        early = self._last_commit + MARKERS_SECONDS - time.monotonic()
+        if early > 0:
+            time.sleep(early)
+
+    def _read(self) -> Recalled:
+        return recall(self._settings.output_bootstrap, self._settings.lane_topic, self._task.partition, self._key)
+
+    def _checked(self, lane: LaneRecord) -> LaneRecord:
+        """Refuse to go on from a record that is not this job's to continue."""
+        task, name = self._task, self._key.decode()
+        if lane.run > task.run:
+            msg = f"replaced by run {lane.run}: lane {name} was taken over while this job was run {task.run}"
+            raise Replaced(msg)
+        if lane.run < task.run:
+            msg = f"lane {name}: read a record of run {lane.run}, but run {task.run} has written since: out of date"
+            raise Moved(msg)
+        if lane.topic_id != task.topic_id:
+            raise SafeStop(recreated(task.settings.source.topic))
+        return lane
+
+    def _stop_at_gap(self, chunk: Chunk, lane: LaneRecord, recalled: Recalled, transaction: Transaction) -> NoReturn:
+        """Rows would be left out. An old record looks alike: the stop is proven first, by a write that is aborted."""
+        transaction.begin()
+        transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
+        transaction.flush_and_compare(recalled.end)
+        checkpoint = self._settings.spark.checkpoint or "temporary"
+        msg = (
+            f"lane {self._key.decode()} stands at offset {lane.next_offset}, but the batch begins at {chunk.first}: "
+            f"the checkpoint is ahead of Kafka; delete its folder ({checkpoint}) and start again"
+        )
+        raise SafeStop(msg)
+
+    def _encoded(self, lane: LaneRecord) -> bytes:
+        """Bound the record before anything is written: a ledger too large must not fail in mid transaction."""
+        value = encode(lane)
+        limit = self._task.max_record_bytes - BATCH_OVERHEAD_BYTES
+        if len(value) > limit:
+            msg = (
+                f"lane {self._key.decode()}: its record of {len(value)} bytes is more than topic "
+                f"{self._settings.lane_topic} takes ({limit}); raise its max.message.bytes, or lower dedup.ledger_bytes"
+            )
+            raise SafeStop(msg)
+        return value
+
+    def _take(self, recalled: Recalled, *, skipped: int, commit: Commit | None = None) -> None:
+        """Step 6: what the lane is known to be from now on."""
+        self._recalled = recalled
+        self.report.record = recalled.value
+        self.report.end = recalled.end
+        self.report.skipped += skipped
+        if commit is not None:
+            self.report.commits.append(commit)
+
+
+def advance(lane: LaneRecord, until: int, ledger: Ledger, judged: Judged) -> LaneRecord:
+    """The lane record after a chunk. Its next offset never falls, whatever range a replay brings."""
+    counters = lane.counters
+    return replace(
+        lane,
+        next_offset=max(lane.next_offset, until),
+        producers=ledger.states(),
+        counters=replace(
+            counters,
+            read=counters.read + judged.read,
+            written=counters.written + len(judged.outputs),
+            dropped=counters.dropped + judged.dropped,
+            verdicts=added(counters.verdicts, judged.verdicts),
+            dead_letters=added(counters.dead_letters, Counter(reason for _, reason, _ in judged.dead)),
+            transactions=counters.transactions + 1,
+        ),
+        code_version=__version__,
+    )
+
+
+def added(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    """Sum two tables of counts; a count of 0 is kept out of the record."""
+    sums = {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
+    return {name: count for name, count in sums.items() if count}
+
+
+def recreated(topic: str) -> str:
+    """The line for a source topic whose id is not the one the lanes were provisioned for."""
+    return (
+        f"source topic {topic} was deleted and created anew: its offsets mean other records now; "
+        f"give the job another app.id and provision it"
+    )

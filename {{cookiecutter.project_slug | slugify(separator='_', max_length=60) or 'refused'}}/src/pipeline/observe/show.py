@@ -1,0 +1,40 @@
+"""The audit as people see it: progress while it reads, a table, and one line."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
+
+from pipeline.flow.expected import expected_outputs
+from pipeline.observe.audit import audit, ranges
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+    from pipeline.observe.audit import AuditResult
+    from pipeline.settings import Settings
+
+
+def run_audit(settings: Settings, console: Console) -> AuditResult:
+    """Audit, and show it."""
+    columns = (
+        TextColumn("{task.description}"),
+        BarColumn(),
+        TextColumn("{task.completed} records"),
+        TimeElapsedColumn(),
+    )
+    with Progress(*columns, console=console, transient=True) as bars:
+        tasks = {}
+
+        def progress(stage: str, records: int) -> None:
+            if stage not in tasks:
+                tasks[stage] = bars.add_task(f"audit: {stage}", total=None)
+            bars.update(tasks[stage], completed=records)
+
+        result = audit(settings, lambda: expected_outputs(settings, ranges(settings)), progress=progress)
+    console.print(result.table())
+    for remark in result.remarks():
+        console.print(remark)
+    console.print(result.line, highlight=False)
+    return result

@@ -1,0 +1,86 @@
+"""Spark's checkpoint is only a hint: deleted, old, or another app's, it neither loses nor repeats anything."""
+
+from __future__ import annotations
+
+import shutil
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.job import App, new_app
+
+from pipeline.errors import SafeStop
+
+if TYPE_CHECKING:
+    from pathlib import Path
+
+    from pipeline.local.broker import Broker
+
+
+@pytest.fixture
+def app(broker: Broker, tmp_path: Path) -> App:
+    """Return a fresh app with events, and a run behind it."""
+    app = new_app(broker.bootstrap, tmp_path)
+    app.send(500)
+    app.run()
+    assert (app.checkpoint / "commits" / "0").is_file()
+    return app
+
+
+def test_without_its_checkpoint_the_job_goes_on_where_the_lanes_stand(app: App) -> None:
+    app.send(500, seed=2)
+    shutil.rmtree(app.checkpoint)
+    again = app.run()
+    assert again.skipped == 0, "nothing that was written is read again"
+    app.assert_exact()
+
+
+def test_an_older_checkpoint_brings_rows_again_that_are_skipped(app: App, tmp_path: Path) -> None:
+    old = shutil.copytree(app.checkpoint, tmp_path / "old")
+    app.send(500, seed=2)
+    app.run()
+    shutil.rmtree(app.checkpoint)
+    shutil.copytree(old, app.checkpoint)
+    app.send(500, seed=3)
+    again = app.run()
+    assert again.skipped > 500, "all of the second run is read again, and none of it written again"
+    app.assert_exact()
+
+
+@pytest.mark.parametrize("more", [0, 100], ids=["at rest", "with more to read"])
+def test_a_checkpoint_ahead_of_the_lanes_stops_the_job_also_when_nothing_arrives(app: App, more: int) -> None:
+    other = app.another()
+    before = app.ends()
+    if more:
+        other.pay(0, range(more))
+    with pytest.raises(SafeStop) as stopped:
+        other.run()
+    assert str(stopped.value) == (
+        f"lane {other.settings.transactional_id(0)} stands at offset 0, but the checkpoint goes on at {before[0]}: "
+        f"it is ahead of Kafka; delete its folder ({app.checkpoint}) and start again"
+    )
+    shutil.rmtree(app.checkpoint)
+    other.run()
+    other.assert_exact()
+
+
+def test_a_checkpoint_whose_records_are_gone_stops_the_job_with_the_remedy(app: App, tmp_path: Path) -> None:
+    old = shutil.copytree(app.checkpoint, tmp_path / "old")
+    app.send(500, seed=2)
+    app.run()
+    shutil.rmtree(app.checkpoint)
+    shutil.copytree(old, app.checkpoint)
+    app.lose(app.ends())
+    app.pay(0, range(10))
+    with pytest.raises(SafeStop, match=rf"its checkpoint does not fit the log; delete .*\({app.checkpoint}\)"):
+        app.run()
+    shutil.rmtree(app.checkpoint)
+    assert sum(report.commits[0].rows for report in app.run().batches[0].reports) == 10
+
+
+def test_a_checkpoint_of_another_topic_stops_the_job_with_the_remedy(
+    app: App, broker: Broker, tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    other = new_app(broker.bootstrap, tmp_path_factory.mktemp("other"), spark={"checkpoint": str(app.checkpoint)})
+    other.pay(0, range(10))
+    with pytest.raises(SafeStop, match=rf"its checkpoint does not fit the log; delete .*\({app.checkpoint}\)"):
+        other.run()

@@ -1,0 +1,209 @@
+"""The mutants: what each one breaks, where, and the test that must then fail.
+
+A mutant changes lines of a module while it is imported, in a test process alone; nothing under `src/` knows of it.
+Each line to be changed must be there exactly once: a mutant that no longer fits the product is an error.
+"""
+
+from __future__ import annotations
+
+import importlib
+import importlib.machinery
+import importlib.util
+import sys
+from pathlib import Path
+from textwrap import indent
+from typing import NamedTuple
+
+VARIABLE = "PIPELINE_MUTANT"
+
+TRANSACTION = "pipeline.lanes.transaction"
+WRITER = "pipeline.lanes.writer"
+RECALL = "pipeline.lanes.recall"
+
+
+class Mutant(NamedTuple):
+    """One way to break the product; `changes` maps a line to what stands in its place, at the same depth."""
+
+    name: str
+    module: str
+    changes: dict[str, str]
+    test: str
+
+    def source(self) -> str:
+        """Return the broken source of its module."""
+        lines = self.path().read_text(encoding="utf-8").splitlines()
+        for sound, broken in self.changes.items():
+            at = [number for number, line in enumerate(lines) if line.strip() == sound]
+            if len(at) != 1:
+                msg = f"mutant {self.name}: {self.module} holds this line {len(at)} times instead of once: {sound}"
+                raise LookupError(msg)
+            old = lines[at[0]]
+            lines[at[0]] = indent(broken, old[: len(old) - len(old.lstrip())])
+        return "\n".join(lines)
+
+    def path(self) -> Path:
+        """Return the file of its module."""
+        spec = importlib.util.find_spec(self.module)
+        if spec is None or spec.origin is None:
+            msg = f"mutant {self.name}: there is no module {self.module}"
+            raise LookupError(msg)
+        return Path(spec.origin)
+
+    def apply(self) -> None:
+        """Import the module broken; it must not have been imported before, or others would keep its sound parts."""
+        if self.module in sys.modules:
+            msg = f"mutant {self.name}: {self.module} is already imported"
+            raise LookupError(msg)
+        code = compile(self.source(), str(self.path()), "exec")
+        parent, _, leaf = self.module.rpartition(".")
+        package = importlib.import_module(parent)
+        module = importlib.util.module_from_spec(importlib.machinery.ModuleSpec(self.module, None))
+        module.__file__ = str(self.path())
+        sys.modules[self.module] = module
+        exec(code, module.__dict__)  # noqa: S102  our own text
+        setattr(package, leaf, module)
+
+
+def find(name: str) -> Mutant:
+    """Return the mutant of that name."""
+    return next(mutant for mutant in MUTANTS if mutant.name == name)
+
+
+MUTANTS = (
+    Mutant(
+        "producer-reused",
+        TRANSACTION,
+        {
+            "class Transaction:": "KEPT: dict[str, Any] = {}\n\n\nclass Transaction:",
+            "self._producer = Producer(config)": """\
+self._fenced = config["transactional.id"] in KEPT
+self._producer = KEPT[config["transactional.id"]] if self._fenced else Producer(config)
+KEPT[config["transactional.id"]] = self._producer""",
+            "until_deadline(self._producer.init_transactions, FENCE_SECONDS)": """\
+if not self._fenced:
+    until_deadline(self._producer.init_transactions, FENCE_SECONDS)""",
+            # A producer that failed is dropped, as any product would do.
+            "if not self._abortable:": "KEPT.pop(self._id, None)\nif not self._abortable:",
+        },
+        "tests/integration/test_transaction.py::test_a_late_end_of_an_earlier_transaction_cannot_end_a_later_one",
+    ),
+    Mutant(
+        "no-compare-and-set",
+        TRANSACTION,
+        {"if self._lane_offset != end:": "if self._lane_offset is None:"},
+        "tests/integration/test_writer.py::test_an_out_of_date_hand_over_is_noticed_and_settled_by_reading",
+    ),
+    Mutant(
+        "no-compare-and-set-on-three-brokers",
+        TRANSACTION,
+        {"if self._lane_offset != end:": "if self._lane_offset is None:"},
+        "tests/integration/test_cluster.py::test_what_a_deposed_leader_serves_is_noticed_by_compare_and_set",
+    ),
+    Mutant(
+        "recall-of-the-last-two-offsets",
+        RECALL,
+        {"if value is not None or start == low:": "if True:"},
+        "tests/integration/test_recall.py::test_the_last_committed_record_is_found_behind_what_kills_left",
+    ),
+    Mutant(
+        "source-read-uncommitted",
+        "pipeline.flow.source",
+        {'"kafka.isolation.level": "read_committed",': '"kafka.isolation.level": "read_uncommitted",'},
+        "tests/integration/test_job.py::test_rows_of_aborted_upstream_transactions_never_appear",
+    ),
+    Mutant(
+        "lane-record-outside-the-transaction",
+        TRANSACTION,
+        {
+            'self._id = config["transactional.id"]': """\
+self._id = config["transactional.id"]
+self._apart = Producer({"bootstrap.servers": config["bootstrap.servers"]})""",
+            "self._with_room(topic, value, key, partition, on_delivery=self._note_lane_record)": """\
+self._apart.produce(topic, value, key, partition, on_delivery=self._note_lane_record)
+self._apart.flush()""",
+        },
+        "tests/integration/test_transaction.py::test_one_refused_record_fails_the_whole_transaction",
+    ),
+    Mutant(
+        "next-offset-may-fall",
+        WRITER,
+        {
+            "if chunk.until <= lane.next_offset:": "if False:",
+            "next_offset=max(lane.next_offset, until),": "next_offset=until,",
+        },
+        "tests/integration/test_writer.py::test_a_range_wholly_below_the_next_offset_writes_nothing",
+    ),
+    Mutant(
+        "counters-on-attempts",
+        WRITER,
+        {
+            "value = self._encoded(advance(lane, chunk.until, ledger, judged))": """\
+self._attempted = getattr(self, "_attempted", 0) + judged.read
+judged.read = self._attempted
+value = self._encoded(advance(lane, chunk.until, ledger, judged))""",
+            "self._recalled = recalled": "self._recalled = recalled\nself._attempted = 0",
+        },
+        "tests/integration/test_writer.py::test_attempts_that_did_not_commit_are_counted_nowhere",
+    ),
+    Mutant(
+        "abort-after-an-uncertain-commit",
+        TRANSACTION,
+        {'with mapped(f"commit {self._id}"):': 'self._abortable = True\nwith mapped(f"commit {self._id}"):'},
+        "tests/integration/test_transaction.py::test_nothing_is_aborted_once_commit_was_called",
+    ),
+    Mutant(
+        "no-skip",
+        WRITER,
+        {"rows = [row for row in chunk.rows if row[0] >= lane.next_offset]  # 3": "rows = chunk.rows"},
+        "tests/integration/test_writer.py::test_of_a_range_that_overlaps_only_the_tail_is_written",
+    ),
+    Mutant(
+        "delivery-failures-swallowed",
+        TRANSACTION,
+        {
+            "if self._failures or left:": "if self._failures or left:\n    return\nif False:",
+            "until_deadline(self._producer.commit_transaction, self._seconds)": """\
+try:
+    until_deadline(self._producer.commit_transaction, self._seconds)
+except KafkaException:
+    return""",
+        },
+        "tests/integration/test_transaction.py::test_one_refused_record_fails_the_whole_transaction",
+    ),
+    Mutant(
+        "recall-before-the-fence",
+        WRITER,
+        {"transaction.fence()": "self._recalled = self._recalled or self._read()\ntransaction.fence()"},
+        "tests/integration/test_writer.py::test_the_six_steps_come_in_their_order",
+    ),
+    Mutant(
+        "hand-over-trusted-after-a-failure",
+        WRITER,
+        {"self._recalled = None  # whatever was believed of the lane is in doubt: read it": "pass"},
+        "tests/integration/test_writer.py::test_an_out_of_date_hand_over_is_noticed_and_settled_by_reading",
+    ),
+    Mutant(
+        "time-out-taken-for-the-end",
+        RECALL,
+        {"if message is None:": "if message is None:\n    return value, start.offset\nif message is None:"},
+        "tests/integration/test_recall.py::test_a_broker_that_falls_silent_is_an_error_and_never_an_empty_lane",
+    ),
+    Mutant(
+        "gap-passed-over",
+        WRITER,
+        {"if lane.next_offset < chunk.first:": "if False:"},
+        "tests/integration/test_writer.py::test_a_range_that_begins_beyond_the_next_offset_stops_the_job",
+    ),
+    Mutant(
+        "gap-believed-without-proof",
+        WRITER,
+        {"self._stop_at_gap(chunk, lane, recalled, transaction)": 'raise SafeStop("gap")'},
+        "tests/integration/test_writer.py::test_an_old_record_that_looks_like_a_gap_does_not_stop_the_job",
+    ),
+    Mutant(
+        "newer-run-ignored",
+        WRITER,
+        {"if lane.run > task.run:": "if False:"},
+        "tests/integration/test_takeover.py::test_a_task_of_an_earlier_run_ends_its_job",
+    ),
+)

@@ -1,0 +1,49 @@
+"""The helpers by which a transform says what it writes."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import pytest
+from pyspark.sql.functions import col, lit
+from pyspark.sql.types import IntegerType, StringType, StructField, StructType
+from tests.support.spark import Written, written
+
+from pipeline.flow.outputs import emit, output
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pyspark.sql import Column, SparkSession
+
+SCHEMA = StructType([StructField("id", StringType()), StructField("count", IntegerType())])
+
+
+@pytest.fixture
+def write(spark: SparkSession) -> Callable[[Column], list[list[Written]]]:
+    """Return what is written for the counts 1, 2 and none."""
+    values = [b'{"id":"a","count":1}', b'{"id":"b","count":2}', b'{"id":"c"}']
+    return lambda outputs: written(spark, SCHEMA, lambda events: events.withColumn("outputs", outputs), values)
+
+
+def test_outputs_come_in_the_order_given_each_under_its_own_condition(
+    write: Callable[[Column], list[list[Written]]],
+) -> None:
+    first = output("x", key="id", value=lit("1"))
+    second = output("y", key=None, value=lit("2")).when(col("count") > 0)
+    third = output("x", key="id", value=lit("3")).when(col("count") > 0).when(col("count") > 1)
+    found = [[(item.topic, item.key, item.value) for item in items] for items in write(emit(first, second, third))]
+    assert found == [
+        [("x", "a", 1), ("y", None, 2)],
+        [("x", "b", 1), ("y", None, 2), ("x", "b", 3)],
+        [("x", "c", 1)],
+    ], "a condition that is null holds no more than a false one"
+
+
+def test_headers_are_columns_or_their_names(write: Callable[[Column], list[list[Written]]]) -> None:
+    found = write(emit(output("x", key=None, value=lit("1"), headers={"from": "id", "kind": lit("k")})))
+    assert [items[0].headers for items in found] == [{"from": name, "kind": b"k"} for name in (b"a", b"b", b"c")]
+
+
+def test_no_output_at_all_drops_every_event(write: Callable[[Column], list[list[Written]]]) -> None:
+    assert write(emit()) == [[], [], []]

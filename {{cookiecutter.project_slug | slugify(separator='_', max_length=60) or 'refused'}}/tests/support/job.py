@@ -1,0 +1,401 @@
+"""Whole jobs in tests: an app on a real broker, run in this process or in one of its own, watched, and audited.
+
+Spark is started once for all jobs of a test process: a job that ends leaves it running for the next one. The transform
+is the tests' own, with topics of its app, so that neither depends on what a user makes of the project.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import ExitStack, closing, contextmanager
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+from unittest.mock import patch
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions, OffsetSpec
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.functions import col, struct, to_json, udf
+from tests.support.kafka import DEADLINE_SECONDS, QUIET, Record, create_topic, fresh, read_committed, wait_until
+from tests.support.program import settings_file
+
+from pipeline.flow.expected import expected_outputs
+from pipeline.flow.job import Job
+from pipeline.flow.outputs import emit, output
+from pipeline.flow.shutdown import open_partitions
+from pipeline.lanes.provision import provision
+from pipeline.lanes.topics import Topics
+from pipeline.local.events import send
+from pipeline.local.lookout import Lookout
+from pipeline.local.malformed import stamp
+from pipeline.local.processes import signal_all, tree
+from pipeline.observe.audit import audit, ranges
+from pipeline.observe.lag import GroupProgress
+from pipeline.observe.progress import Observer
+from pipeline.settings import Settings, build
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+
+    from pipeline.lanes.record import LaneRecord
+    from pipeline.observe.audit import AuditResult
+    from pipeline.observe.progress import Batch
+
+    Transform = Callable[[DataFrame], DataFrame]
+
+ROOT = Path(__file__).parents[2]
+# A cold start of Spark takes 10 s on two idle cores, and several times that on busy ones.
+JOB_SECONDS = 120.0
+# What supervisors usually grant between SIGTERM and SIGKILL.
+STOP_SECONDS = 30.0
+ALERT_ABOVE = 10_000
+SCHEMA = {
+    "type": "record",
+    "name": "Payment",
+    "fields": [
+        {"name": "id", "type": "string"},
+        {"name": "account", "type": "string"},
+        {"name": "amount", "type": {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}},
+        {"name": "currency", "type": "string"},
+        {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
+    ],
+}
+
+
+def payment(name: bytes) -> bytes:
+    """Return the value of a plain payment."""
+    return b'{"id":"%s","account":"a","amount":1.10,"currency":"EUR","at":1}' % name
+
+
+def payments(settings: Settings) -> Transform:
+    """Return a transform of the payments workload: some events have no output, some two."""
+    receipts, alerts = settings.output.topics
+
+    def transform(events: DataFrame) -> DataFrame:
+        value = to_json(struct("id", "amount", "currency", "at"))
+        receipt = output(receipts, key="account", value=value).when(col("amount") != 0)
+        alert = output(alerts, key="account", value="id", headers={"currency": "currency"})
+        return events.withColumn("outputs", emit(receipt, alert.when(col("amount") > ALERT_ABOVE)))
+
+    return transform
+
+
+def failing(settings: Settings) -> Transform:
+    """Return a transform whose own code fails on each event."""
+
+    def looked_up(name: str) -> str:
+        return {"known": "account"}[name]
+
+    def transform(events: DataFrame) -> DataFrame:
+        events = events.withColumn("account", udf(looked_up)("account"))
+        return payments(settings)(events)
+
+    return transform
+
+
+@contextmanager
+def spark_kept() -> Iterator[None]:
+    """Leave Spark running at the end of a job: a start costs more than most jobs of a test."""
+    with patch.object(SparkSession, "stop", lambda _: None):
+        yield
+
+
+@dataclass
+class Seen:
+    """What a run told; `then` is called after each batch, with the job, and may stop it."""
+
+    then: Callable[[Job, Batch], object] = lambda _job, _batch: None
+    job: Job | None = None
+    run: int = 0
+    lanes: dict[int, LaneRecord] = field(default_factory=dict)
+    batches: list[Batch] = field(default_factory=list)
+    failures: list[BaseException] = field(default_factory=list)
+
+    def on_start(self, run: int, lanes: Mapping[int, LaneRecord]) -> None:
+        """Note where the run starts."""
+        self.run = run
+        self.lanes |= lanes
+
+    def on_batch(self, batch: Batch) -> None:
+        """Note the batch; what goes wrong here must not pass for a failure to watch."""
+        self.batches.append(batch)
+        self.lanes |= batch.lanes
+        assert self.job is not None
+        try:
+            self.then(self.job, batch)
+        except BaseException as error:
+            self.failures.append(error)
+            self.job.stop.set()
+            raise
+
+    @property
+    def skipped(self) -> int:
+        """Rows that were read again, and not written again."""
+        return sum(report.skipped for batch in self.batches for report in batch.reports)
+
+
+@dataclass(frozen=True)
+class App:
+    """A provisioned app."""
+
+    settings: Settings
+    folder: Path
+
+    @property
+    def bootstrap(self) -> str:
+        """Its cluster."""
+        return self.settings.source.bootstrap
+
+    @property
+    def topic(self) -> str:
+        """Its source topic."""
+        return self.settings.source.topic
+
+    @property
+    def checkpoint(self) -> Path:
+        """Its checkpoint folder."""
+        return Path(self.settings.spark.checkpoint)
+
+    def with_settings(self, **sections: Mapping[str, Any]) -> App:
+        """Return the same app with other settings."""
+        values = self.settings.model_dump()
+        for section, given in sections.items():
+            values[section].update(given)
+        return App(build(values), self.folder)
+
+    def another(self) -> App:
+        """Return another app on the same source and checkpoint, provisioned."""
+        name = fresh("app")
+        topics = {"topics": (f"{name}-receipts", f"{name}-alerts"), "dead_letter_topic": f"{name}-dead"}
+        app = self.with_settings(app={"id": name}, output=topics)
+        provision(app.settings, lambda _: None)
+        return app
+
+    def send(self, count: int = 1_000, seed: int = 1) -> None:
+        """Send payments, and all that goes wrong upstream; another seed has other producers."""
+        send(self.bootstrap, self.topic, count=count, seed=seed)
+
+    def pay(self, partition: int, numbers: range, producer: str = "till") -> None:
+        """Send plain payments to one partition, numbered as one transaction of one producer."""
+        self.put([(partition, number, producer, payment(b"%d" % number)) for number in numbers])
+
+    def put(self, rows: list[tuple[int, int, str, bytes | None]]) -> None:
+        """Send (partition, seq, producer, value) as they are."""
+        client = Producer({"bootstrap.servers": self.bootstrap, **QUIET})
+        for partition, seq, producer, value in rows:
+            client.produce(self.topic, value, b"a", partition, headers=stamp(producer.encode(), 0, 0, seq))
+        assert client.flush(DEADLINE_SECONDS) == 0
+
+    def abort(self, rows: int = 5) -> None:
+        """Put an aborted transaction at the end of every source partition."""
+        client = Producer({"bootstrap.servers": self.bootstrap, "transactional.id": fresh("aborted"), **QUIET})
+        client.init_transactions(DEADLINE_SECONDS)
+        client.begin_transaction()
+        for partition in range(self.partitions):
+            for seq in range(rows):
+                value = payment(b"aborted-%d" % seq)
+                client.produce(self.topic, value, b"a", partition, headers=stamp(b"aborted", 0, 0, seq))
+        assert client.flush(DEADLINE_SECONDS) == 0
+        client.abort_transaction(DEADLINE_SECONDS)
+
+    @property
+    def partitions(self) -> int:
+        """How many partitions the source has now."""
+        return Topics(self.bootstrap).one(self.topic, "source topic").partitions
+
+    def grow(self, partitions: int) -> None:
+        """Add partitions to the source topic."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        admin.create_partitions([NewPartitions(self.topic, partitions)])[self.topic].result(DEADLINE_SECONDS)
+        wait_until(lambda: self.partitions == partitions, what=f"{self.topic} has {partitions} partitions")
+
+    def delete(self, topic: str) -> None:
+        """Delete a topic, and wait until it is gone."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        admin.delete_topics([topic])[topic].result(DEADLINE_SECONDS)
+        wait_until(lambda: topic not in admin.list_topics(timeout=DEADLINE_SECONDS).topics, what=f"{topic} is gone")
+
+    def lose(self, before: Mapping[int, int]) -> None:
+        """Delete the source's records below these offsets, as retention does."""
+        admin = AdminClient({"bootstrap.servers": self.bootstrap, **QUIET})
+        asked = [TopicPartition(self.topic, partition, offset) for partition, offset in before.items()]
+        for answer in admin.delete_records(asked).values():
+            answer.result(DEADLINE_SECONDS)
+
+    def ends(self) -> dict[int, int]:
+        """Return the end of every source partition, behind the markers."""
+        return Topics(self.bootstrap).offsets(self.topic, range(self.partitions), OffsetSpec.latest(), committed=False)
+
+    def lag(self) -> int:
+        """Return what a tool shows that compares the app's consumer group with the ends of the source."""
+        consumer = Consumer({"bootstrap.servers": self.bootstrap, "group.id": self.settings.group, **QUIET})
+        ends = self.ends()
+        try:
+            places = [TopicPartition(self.topic, partition) for partition in ends]
+            return sum(ends[place.partition] - place.offset for place in consumer.committed(places, DEADLINE_SECONDS))
+        finally:
+            consumer.close()
+
+    def run(
+        self,
+        then: Callable[[Job, Batch], object] = lambda _job, _batch: None,
+        *,
+        transform: Transform | None = None,
+        until_caught_up: bool = True,
+    ) -> Seen:
+        """Run the job in this process until it ends."""
+        seen = Seen(then)
+        group = GroupProgress(self.settings)
+        observer = Observer([group, seen])
+        job = Job(self.settings, observer, until_caught_up, transform or payments(self.settings))
+        seen.job = job
+        with spark_kept(), closing(group):
+            job.run()
+        assert not seen.failures
+        return seen
+
+    @contextmanager
+    def running(self, transform: Transform | None = None) -> Iterator[Job]:
+        """Run the job in a thread of this process until it is stopped, or the block ends."""
+        group = GroupProgress(self.settings)
+        job = Job(self.settings, Observer([group]), transform=transform or payments(self.settings))
+        with spark_kept(), closing(group), ThreadPoolExecutor(1) as pool:
+            ended = pool.submit(job.run)
+            try:
+                yield job
+            finally:
+                job.stop.set()
+                ended.result(JOB_SECONDS)
+
+    def audit(self) -> AuditResult:
+        """Compare all that was written with what the source demands."""
+        settings = self.settings
+        with spark_kept():
+            return audit(
+                settings,
+                lambda: expected_outputs(settings, ranges(settings), payments(settings)),
+                patience=1.0,
+            )
+
+    def assert_exact(self) -> None:
+        """Demand that all of the source was processed, and is there exactly once."""
+        result = self.audit()
+        assert result.exact, [result.line, *result.remarks()]
+        assert result.caught_up, result.behind
+        assert result.found > 0
+        assert not open_partitions(self.settings)
+
+    def written(self, topic: str) -> list[Record]:
+        """Return what a `read_committed` reader finds in an output topic."""
+        return read_committed(self.settings.output_bootstrap, topic)
+
+    def start(self, transform: Callable[[Settings], Transform] = payments) -> Running:
+        """Run the job in a process of its own, by the command line, with a transform of this module."""
+        folder = self.folder / fresh("process")
+        folder.mkdir()
+        return Running(self.settings, folder, transform.__name__)
+
+
+def new_app(
+    bootstrap: str, folder: Path, *, partitions: int = 2, provisioned: bool = True, **sections: Mapping[str, Any]
+) -> App:
+    """Create a source topic and an app on it; `sections` go over its settings, key by key."""
+    name = fresh("app")
+    schema = folder / "payment.avsc"
+    schema.write_text(json.dumps(SCHEMA), encoding="utf-8")
+    values: dict[str, dict[str, Any]] = {
+        "app": {"id": name},
+        "source": {"bootstrap": bootstrap, "topic": create_topic(bootstrap, fresh("source"), partitions)},
+        "output": {
+            "topics": (f"{name}-receipts", f"{name}-alerts"),
+            "dead_letter_topic": f"{name}-dead",
+            "partitions": 2,
+            "replication": 1,
+        },
+        "transaction": {"timeout_ms": 20_000},
+        "codec": {"schema_file": str(schema)},
+        # Two tasks at once: each has a Python worker of its own, which takes a second of CPU to start.
+        "spark": {"master": "local[2,4]", "checkpoint": str(folder / "checkpoint")},
+    }
+    for section, given in sections.items():
+        values.setdefault(section, {}).update(given)
+    app = App(build(values), folder)
+    if provisioned:
+        provision(app.settings, lambda _: None)
+    return app
+
+
+class Running:
+    """A job in a process of its own; a context manager that ends it, with all that came of it, at the latest."""
+
+    def __init__(self, settings: Settings, folder: Path, transform: str) -> None:
+        """Start it, as the leader of a process group."""
+        self._exits = ExitStack()
+        self._lookout = self._exits.enter_context(Lookout(settings))
+        self._log = folder / "log"
+        path = settings_file(folder, settings)
+        command = [sys.executable, "-m", "tests.support.run_job", transform, str(path)]
+        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        with self._log.open("wb") as log:
+            self._process = subprocess.Popen(
+                command, env=environ, stdout=log, stderr=log, start_new_session=True, cwd=ROOT
+            )
+
+    def __enter__(self) -> Self:
+        """For `with`."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Kill what still runs."""
+        if self._process.poll() is None:
+            signal_all(tree(self._process.pid), signal.SIGKILL)
+            self._process.wait()
+        self._exits.close()
+
+    @property
+    def pid(self) -> int:
+        """Of the driver's Python process."""
+        return self._process.pid
+
+    @property
+    def log(self) -> str:
+        """All that it said."""
+        return self._log.read_text(encoding="utf-8", errors="replace")
+
+    def wait_for(self, what: str, condition: Callable[[], object]) -> None:
+        """Wait for a condition while it runs."""
+
+        def holds() -> object:
+            assert self._process.poll() is None, f"ended with {self._process.returncode} before {what}:\n{self.log}"
+            return condition()
+
+        wait_until(holds, JOB_SECONDS, what)
+
+    def wait_for_progress(self, offsets: int) -> None:
+        """Wait until its lanes have passed so many offsets, summed."""
+        self.wait_for(f"{offsets} offsets are passed", lambda: self._lookout.progress() >= offsets)
+
+    def wait_for_open_transaction(self) -> None:
+        """Wait until it is in the middle of a transaction."""
+        self.wait_for("a transaction is open", self._lookout.open_transactions)
+
+    def send(self, number: signal.Signals, *, group: bool = False) -> None:
+        """Signal the driver alone, as a supervisor does, or its process group, as a terminal does."""
+        if group:
+            os.killpg(self.pid, number)
+        else:
+            os.kill(self.pid, number)
+
+    def wait(self, seconds: float = JOB_SECONDS) -> int:
+        """Wait for its end; returns its exit code."""
+        try:
+            return self._process.wait(seconds)
+        except subprocess.TimeoutExpired:
+            msg = f"still running after {seconds} s:\n{self.log}"
+            raise AssertionError(msg) from None
