@@ -138,7 +138,6 @@ def finish(app: Whole, watched: Watched, running: Running) -> Scrape:
     return last
 
 
-@pytest.mark.slow
 @pytest.mark.timeout(600)
 def test_what_is_scraped_from_a_job_that_was_killed_is_what_the_audit_finds(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -180,7 +179,6 @@ def test_what_is_scraped_from_a_job_that_was_killed_is_what_the_audit_finds(
     assert len(watched.scrapes) > 5
 
 
-@pytest.mark.slow
 def test_a_job_that_is_stopped_in_mid_batch_has_published_all_that_it_committed(broker: Broker, tmp_path: Path) -> None:
     app = new_app(broker.bootstrap, tmp_path, transaction={"chunk_rows": 20, "timeout_ms": 20_000})
     app.send(8_000)

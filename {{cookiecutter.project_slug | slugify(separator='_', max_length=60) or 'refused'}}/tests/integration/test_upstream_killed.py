@@ -77,7 +77,6 @@ def judged(records: list[Record]) -> list[tuple[Verdict, bytes]]:
     return verdicts
 
 
-@pytest.mark.slow
 @pytest.mark.parametrize("mode", ["position", "read-back"])
 def test_every_payment_of_a_producer_killed_many_times_counts_exactly_once(
     broker: Broker, tmp_path: Path, mode: str

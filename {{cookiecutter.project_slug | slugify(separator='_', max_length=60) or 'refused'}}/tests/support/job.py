@@ -295,11 +295,13 @@ class App:
         """Return what a `read_committed` reader finds in an output topic."""
         return read_committed(self.settings.output_bootstrap, topic)
 
-    def start(self, transform: Callable[[Settings], Transform] = payments) -> Running:
+    def start(
+        self, transform: Callable[[Settings], Transform] = payments, environ: Mapping[str, str] | None = None
+    ) -> Running:
         """Run the job in a process of its own, by the command line, with a transform of this module."""
         folder = self.folder / fresh("process")
         folder.mkdir()
-        return Running(self.settings, folder, transform.__name__)
+        return Running(self.settings, folder, transform.__name__, environ or {})
 
 
 def new_app(
@@ -334,17 +336,22 @@ def new_app(
 class Running:
     """A job in a process of its own; a context manager that ends it, with all that came of it, at the latest."""
 
-    def __init__(self, settings: Settings, folder: Path, transform: str) -> None:
-        """Start it, as the leader of a process group."""
+    def __init__(self, settings: Settings, folder: Path, transform: str, environ: Mapping[str, str]) -> None:
+        """Start it, as the leader of a session and of a process group; `environ` goes over this process's own."""
         self._exits = ExitStack()
         self._lookout = self._exits.enter_context(Lookout(settings))
         self._log = folder / "log"
         path = settings_file(folder, settings)
         command = [sys.executable, "-m", "tests.support.run_job", transform, str(path)]
-        environ = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT / "src"), str(ROOT)])}
+        paths = os.pathsep.join([str(ROOT / "src"), str(ROOT)])
         with self._log.open("wb") as log:
             self._process = subprocess.Popen(
-                command, env=environ, stdout=log, stderr=log, start_new_session=True, cwd=ROOT
+                command,
+                env={**os.environ, "PYTHONPATH": paths, **environ},
+                stdout=log,
+                stderr=log,
+                start_new_session=True,
+                cwd=ROOT,
             )
 
     def __enter__(self) -> Self:
@@ -391,6 +398,10 @@ class Running:
             os.killpg(self.pid, number)
         else:
             os.kill(self.pid, number)
+
+    def poll(self) -> int | None:
+        """Return its exit code if it has ended."""
+        return self._process.poll()
 
     def wait(self, seconds: float = JOB_SECONDS) -> int:
         """Wait for its end; returns its exit code."""

@@ -24,6 +24,7 @@ from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
 from pipeline.errors import PipelineError, Replaced, Stopped, Unreachable
+from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.checkpoint import check_checkpoint, location
 from pipeline.flow.codec import decode, read_schema
@@ -115,6 +116,7 @@ class Job:
         run, recalled = take_over(self.settings, checked.source)
         check_log(self.settings, next_offsets(recalled))
         self.observer.on_start(run, recalled)
+        fault_point("before query")
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = location(self.settings, scratch)
             check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
@@ -152,9 +154,11 @@ class Job:
                 if stop_file.exists():
                     msg = "stopped before the batch began"
                     raise Stopped(msg)  # noqa: TRY301  every way out of a batch is noted below
+                fault_point("before batch")
                 checked.watch()
                 progress = Batch(batch_id)
                 reports = write_batch(batch, rows, self._lanes)
+                fault_point("after batch")
                 self._lanes = self._lanes.after(reports)
                 self.observer.on_batch(progress.done(reports))
                 for report in reports:  # what was committed has been told by now

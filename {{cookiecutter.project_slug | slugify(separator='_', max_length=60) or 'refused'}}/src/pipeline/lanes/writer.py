@@ -22,6 +22,7 @@ from typing import TYPE_CHECKING, NoReturn
 
 from pipeline import __version__
 from pipeline.errors import Replaced, SafeStop, Stopped
+from pipeline.faults import fault_point
 from pipeline.kafka import BATCH_BYTES, producer_config, until_given_up
 from pipeline.lanes.judge import check_topics, judge
 from pipeline.lanes.ledger import Ledger
@@ -120,8 +121,10 @@ class LaneWriter:
 
     def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:
         commit = Commit()
+        fault_point("before fence")
         with commit.phase("fence"):  # 1
             transaction.fence()
+        fault_point("after fence")
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
             lane = self._checked(decode(recalled.value, self._key))
@@ -141,14 +144,20 @@ class LaneWriter:
         with commit.phase("produce"):  # 5
             transaction.begin()
             self._attempts.began()
+            fault_point("after begin")
             transaction.send_all(judged.outputs)
+            fault_point("amid produce")
             transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead))
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
+            fault_point("after lane record")
             transaction.flush_and_compare(recalled.end)
+            fault_point("after compare")
         describe = partial(commit.describe, rows, written=len(judged.outputs))
         self._attempts.committing(value, describe)
+        fault_point("before commit")
         with commit.phase("commit"):
             transaction.commit()
+        fault_point("after commit")
         self._last_commit = time.monotonic()
         self._attempts.committed()
         self._take(Recalled(value, recalled.end + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6

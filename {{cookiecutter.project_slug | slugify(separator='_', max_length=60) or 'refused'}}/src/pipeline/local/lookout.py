@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from types import TracebackType
     from typing import Self
 
+    from pipeline.lanes.record import LaneRecord
     from pipeline.settings import Settings
 
 AT_ONCE = 100
@@ -32,7 +33,7 @@ class Lookout:
         self._settings = settings
         self._topics = Topics(settings.output_bootstrap)
         self._partitions = self._topics.describe(settings.output.topics)
-        self._next: dict[int, int] = {}
+        self._lanes: dict[int, LaneRecord] = {}
         source = Topics(settings.source.bootstrap)
         lanes = range(source.one(settings.source.topic, "source topic").partitions)
         #: Committed end of the source, summed over its partitions.
@@ -51,13 +52,17 @@ class Lookout:
         """Disconnect."""
         self._consumer.close()
 
-    def progress(self) -> int:
-        """The sum of the lanes' next offsets, as committed by now."""
+    def lanes(self) -> dict[int, LaneRecord]:
+        """The lane records as committed by now."""
         while messages := self._consumer.consume(AT_ONCE, POLL_SECONDS):
             for message in messages:
                 if message.error() is None:
-                    self._next[message.partition()] = decode(message.value()).next_offset
-        return sum(self._next.values())
+                    self._lanes[message.partition()] = decode(message.value())
+        return self._lanes
+
+    def progress(self) -> int:
+        """The sum of the lanes' next offsets, as committed by now."""
+        return sum(lane.next_offset for lane in self.lanes().values())
 
     def open_transactions(self) -> list[str]:
         """Output partitions that end in an open transaction."""
