@@ -8,6 +8,8 @@ ANSWERS ?=
 INTO ?= $(BUILD)/bake
 # More arguments for pytest: make template-test ARGS="-k slug"
 ARGS ?=
+# Tests run side by side; more than cores would make them wait for each other.
+WORKERS ?= 2
 
 PROJECT := $(shell ls -d '{{cookiecutter'*)
 SOURCES := ci hooks tests
@@ -24,7 +26,7 @@ export MYPY_CACHE_DIR := $(CACHE)/mypy
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test template-test unit-test project-test minimal-test mutants check format bake golden docs clean tidy
+.PHONY: help setup demo test template-test unit-test project-test minimal-test faults mutants check format bake golden docs clean tidy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -41,7 +43,7 @@ test: template-test project-test ## run all tests: the template's, and those of 
 
 template-test: $(READY) tidy ## test the template: answers, hooks, trees, documents, updates, each supported project
 	$(call say,tests of the template)
-	@$(RUN) -m pytest -m "not whole" $(ARGS)
+	@$(RUN) -m pytest -m "not whole" -n $(WORKERS) --dist worksteal $(ARGS)
 
 unit-test: $(READY) tidy ## run the project's unit tests in place
 	$(call say,unit tests of the project in place)
@@ -55,6 +57,11 @@ project-test: $(READY) tidy ## make the default project, and run all its tests o
 minimal-test: $(READY) tidy ## make the minimal project, and run all its tests on a real broker
 	$(call say,all tests of the minimal project)
 	@$(RUN) -m pytest -m whole -k minimal $(ARGS)
+
+faults: $(READY) tidy ## make the default project, run all its fault cases, and write docs/fault-report.md
+	@rm -rf $(BUILD)/faults
+	@ci/bake.sh $(RUN) $(BUILD)/faults
+	$(MAKE_IN) $(BUILD)/faults/* faults ARGS="--report $(CURDIR)/docs/fault-report.md $(ARGS)"
 
 mutants: $(READY) tidy ## make the default project and break it on purpose, invariant by invariant
 	@rm -rf $(BUILD)/mutants

@@ -69,8 +69,13 @@ def outside_make() -> dict[str, str]:
         "MFLAGS",
         "PYTHON",
         "VENV",
+        "WORKERS",
     }
-    return {name: value for name, value in os.environ.items() if name not in handed_down}
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in handed_down and not name.startswith("PYTEST_XDIST")
+    }
 
 
 def files(folder: Path) -> list[str]:

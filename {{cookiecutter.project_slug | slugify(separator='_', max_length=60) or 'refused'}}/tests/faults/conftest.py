@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import random
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from tests.support.arena import Evidence
 from tests.support.proxy import ProxiedBroker
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Iterator
 
 
 @pytest.fixture(scope="session")
@@ -21,9 +22,9 @@ def proxied() -> Iterator[ProxiedBroker]:
 
 
 @pytest.fixture
-def evidence(record_property: Callable[[str, object], None]) -> Iterator[Evidence]:
-    """Return where a case notes its seed, restarts and seconds; the report is made of these, also when it fails."""
-    found = Evidence(seed=random.SystemRandom().randrange(1_000_000))
-    yield found
-    for name, value in vars(found).items():
-        record_property(name, value)
+def evidence() -> Evidence:
+    """Return where a case notes its seed, restarts and seconds, for the report; see `tests/faults/run.py`.
+
+    FAULT_SEED=<number> repeats what a run did that failed.
+    """
+    return Evidence(seed=int(os.environ.get("FAULT_SEED") or random.SystemRandom().randrange(1_000_000)))

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.arena import RECOVERY_SECONDS, TIMEOUT_MS, Arena, arena
+from tests.support.arena import TIMEOUT_MS, Arena, arena
 from tests.support.proxy import END_TXN
 
 if TYPE_CHECKING:
@@ -90,8 +90,6 @@ def test_the_output_is_exact_after_a_crash(
         resume(used, struck)
     used.settle()
     used.assert_exact()
-    assert evidence.recovery is not None
-    assert evidence.recovery < RECOVERY_SECONDS
     used.broken = False
 
 
