@@ -155,7 +155,8 @@ def test_what_fails_before_the_commit_is_aborted_at_once(broker: Broker, monkeyp
 def test_a_fence_aborts_what_an_earlier_writer_left_open_and_shuts_it_out(broker: Broker) -> None:
     app = provisioned(broker.bootstrap)
     zombie = leave_open(app)
-    app.write(0, 5)
+    report = app.write(0, 5)
+    assert report.failures == {}, "ended by the fence, not by its time-out"
     with pytest.raises(Fenced):
         zombie.commit()
     assert app.written() == list(range(5))

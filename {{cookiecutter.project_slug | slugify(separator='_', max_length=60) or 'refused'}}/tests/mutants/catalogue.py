@@ -206,4 +206,20 @@ except KafkaException:
         {"if lane.run > task.run:": "if False:"},
         "tests/integration/test_takeover.py::test_a_task_of_an_earlier_run_ends_its_job",
     ),
+    Mutant(
+        "attempt-in-the-transactional-id",
+        "pipeline.settings",
+        {
+            'return f"{self.app.id}.{self.source.topic}.{partition}"': """\
+import time
+return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
+        },
+        "tests/integration/test_transaction.py::test_a_fence_aborts_what_an_earlier_writer_left_open_and_shuts_it_out",
+    ),
+    Mutant(
+        "data-loss-ignored",
+        "pipeline.flow.source",
+        {'"failOnDataLoss": "true",': '"failOnDataLoss": "false",'},
+        "tests/integration/test_job.py::test_records_that_retention_takes_while_it_runs_stop_it_with_their_offsets",
+    ),
 )
