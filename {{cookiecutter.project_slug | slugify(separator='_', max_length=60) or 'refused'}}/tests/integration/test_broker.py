@@ -140,7 +140,7 @@ def test_a_start_takes_seconds_and_data_outlives_a_second_start(
             Broker(folder).start()
         assert first.pids == {1: pid}
     # About 4 s on two idle cores; the bound leaves room for a machine that is busy with other tests.
-    assert seconds < 20
+    assert seconds < 40
     assert not lives(pid)
     assert is_free(address)
     with first:

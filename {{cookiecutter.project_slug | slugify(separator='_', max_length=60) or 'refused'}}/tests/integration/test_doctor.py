@@ -101,7 +101,7 @@ def test_an_output_cluster_that_is_away_does_not_hide_the_source(
     settings = settings_for(broker.bootstrap, create_topic(broker.bootstrap), output={"bootstrap": NOWHERE})
     started = time.monotonic()
     findings = found(settings)
-    assert time.monotonic() - started < 15.0
+    assert time.monotonic() - started < 40.0
     assert findings["output cluster"][0].state == "fail"
     assert NOWHERE in findings["output cluster"][0].detail
     assert findings["source topic"][0].state == "ok"
@@ -256,12 +256,12 @@ def alter(settings: Settings, topic: str, key: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_SECONDS)
 
 
-def test_a_run_against_an_absent_cluster_ends_within_twenty_seconds_and_starts_no_spark(tmp_path: Path) -> None:
+def test_a_run_against_an_absent_cluster_ends_within_a_minute_and_starts_no_spark(tmp_path: Path) -> None:
     file = settings_file(tmp_path, settings_for(NOWHERE, "payments"))
     command = [sys.executable, "-m", "pipeline", "run", "-s", str(file)]
     started = time.monotonic()
-    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=False)
-    assert time.monotonic() - started < 20.0
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=120, check=False)
+    assert time.monotonic() - started < 60.0
     assert (ended.returncode, ended.stdout) == (6, "")
     assert ended.stderr.count("\n") == 1
     assert f"(cluster {NOWHERE}); check the address and that the brokers run" in ended.stderr
