@@ -12,6 +12,7 @@ from confluent_kafka.admin import OffsetSpec
 from tests.support.armed import Faults
 from tests.support.job import new_app
 from tests.support.kafka import LOOK_SECONDS, fresh
+from tests.support.segments import Visible, visible
 
 from pipeline.errors import PipelineError
 from pipeline.lanes.topics import Topics
@@ -29,6 +30,7 @@ if TYPE_CHECKING:
     from tests.support.job import App, Running
 
     from pipeline.lanes.record import LaneRecord
+    from pipeline.local.broker import Broker
 
 # What is promised wherever recovery needs no help: seconds from the end of a fault to a job that has caught up.
 RECOVERY_SECONDS = 60.0
@@ -63,6 +65,7 @@ class Arena:
     app: App
     bootstrap: str
     faults: Faults
+    data: Path | None = None  # where the broker keeps its partitions, if it has only one node
     evidence: Evidence = field(default_factory=Evidence)
     exits: list[int] = field(default_factory=list)
     broken: bool = False  # by a case that failed: of no use for another one
@@ -128,6 +131,19 @@ class Arena:
         """Demand an exact output, metrics that tell the truth, and no transaction left open."""
         self.watch(self.metrics_are_true, RECOVERY_SECONDS, "the scraped figures are those of the lane records")
         self.app.assert_exact()
+        if self.data is not None:
+            self.assert_files_agree(self.data)
+
+    def assert_files_agree(self, data: Path) -> None:
+        """Demand that the broker's files show what readers see, and no transaction that was left open."""
+        settings = self.app.settings
+        for topic in (*settings.output.topics, settings.output.dead_letter_topic):
+            seen: dict[int, set[int]] = {}
+            for record in self.app.written(topic):
+                seen.setdefault(record.partition, set()).add(record.offset)
+            for folder in data.glob(f"{topic}-*"):
+                partition = int(folder.name.rpartition("-")[2])
+                assert visible(folder) == Visible(seen.get(partition, set()), set()), folder.name
 
     def metrics_are_true(self) -> bool:
         """Compare what is scraped with the committed lane records, which the audit in turn holds against the topics."""
@@ -143,9 +159,10 @@ class Arena:
 
 
 def arena(
-    bootstrap: str, folder: Path, *, through: str | None = None, partitions: int = 4, **sections: Mapping[str, Any]
+    broker: Broker, folder: Path, *, through: str | None = None, partitions: int = 4, **sections: Mapping[str, Any]
 ) -> Arena:
     """Make an app and an arena for it; `through` is the address that the job is given, if it is another one."""
+    bootstrap = broker.bootstrap
     given: dict[str, dict[str, Any]] = {
         "source": {"max_offsets_per_trigger": 400},
         "output": {"partitions": 3},
@@ -157,4 +174,4 @@ def arena(
     place = folder / fresh("arena")
     place.mkdir()
     app = new_app(bootstrap, place, partitions=partitions, provisioned=True, **given)
-    return Arena(app, through or bootstrap, Faults(place))
+    return Arena(app, through or bootstrap, Faults(place), broker.data() if len(broker.pids) == 1 else None)

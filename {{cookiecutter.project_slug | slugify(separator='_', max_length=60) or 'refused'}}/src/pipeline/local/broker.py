@@ -80,6 +80,10 @@ class Broker:
         """Return the log file of a node."""
         return self._nodes[node].log
 
+    def data(self, node: int = 1) -> Path:
+        """Return the folder of a node's partitions."""
+        return self.log(node).parent / "data"
+
     def start(self) -> None:
         """Start every node and wait until all answer; a second start keeps ports and, in a given folder, data."""
         if self.pids:
