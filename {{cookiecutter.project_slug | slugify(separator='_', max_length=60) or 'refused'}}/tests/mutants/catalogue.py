@@ -206,4 +206,16 @@ except KafkaException:
         {"if lane.run > task.run:": "if False:"},
         "tests/integration/test_takeover.py::test_a_task_of_an_earlier_run_ends_its_job",
     ),
+    Mutant(
+        "hanging-lane-not-noticed",
+        RECALL,
+        {"while hanging_after is not None and found.end < found.high:": "while False:"},
+        "tests/integration/test_hanging.py::test_a_job_does_not_take_over_a_lane_that_hangs",
+    ),
+    Mutant(
+        "confirmed-transaction-aborted-for-its-owed-marker",
+        TRANSACTION,
+        {"if landed < end - marker_owed:": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
+        "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
+    ),
 )
