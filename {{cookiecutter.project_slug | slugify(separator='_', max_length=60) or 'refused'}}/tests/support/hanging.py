@@ -1,32 +1,30 @@
-"""A transaction that hangs for real: confirmed to its writer, but Kafka never writes its markers (KAFKA-20734).
+"""A transaction that hangs: confirmed to its writer, its coordinator done with it, and no marker in its partitions.
 
-The broker is killed right after it confirmed a commit. After its restart the coordinator may look for the partitions
-before it knows of them, takes them for deleted, and owes their markers no more. It happens in about every other kill.
+Kafka 4.3.1 leaves that behind when it is killed right after it confirmed a commit (KAFKA-20734): the coordinator that
+starts again may look for the partitions before it knows of them, and takes them for deleted. That happens in about
+four of ten kills, too seldom for a test; so here the markers are cut off the log of a broker that was killed.
 """
 
 from __future__ import annotations
 
 from contextlib import contextmanager
-from functools import partial
 from typing import TYPE_CHECKING, NamedTuple
-from unittest.mock import patch
 
 from confluent_kafka.admin import OffsetSpec
-from tests.support.kafka import wait_until
 from tests.support.lanes import App, provisioned
 
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.topics import Topics
-from pipeline.lanes.transaction import Transaction
 from pipeline.local.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
+    from pathlib import Path
 
-ATTEMPTS = 12
 # A killed node may come back after 2 s.
 HASTY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
-SKIPPED = "Couldn't find leader endpoint"
+# A batch of records begins with its offset, and the length of all that follows.
+OFFSET_BYTES, LENGTH_BYTES = 8, 4
 
 
 class Hanging(NamedTuple):
@@ -36,48 +34,41 @@ class Hanging(NamedTuple):
     app: App
     confirmed: Recalled
 
-    def ends(self, topic: str) -> tuple[int, int]:
-        """Return the last stable offset and the high watermark of partition 0."""
+    def ends(self) -> list[tuple[int, int]]:
+        """Return the last stable offset and the high watermark of the lane's partition, and of the output's."""
         topics = Topics(self.broker.bootstrap)
-        stable, high = (topics.offsets(topic, [0], OffsetSpec.latest(), committed=flag)[0] for flag in (True, False))
-        return stable, high
+        return [
+            (
+                topics.offsets(name, [0], OffsetSpec.latest())[0],
+                topics.offsets(name, [0], OffsetSpec.latest(), committed=False)[0],
+            )
+            for name in (self.app.settings.lane_topic, self.app.out)
+        ]
 
 
 @contextmanager
 def hanging() -> Iterator[Hanging]:
-    """Kill brokers until a transaction hangs."""
-    for _ in range(ATTEMPTS):
-        with Broker(properties=HASTY) as broker:
-            app = provisioned(broker.bootstrap, transaction={"timeout_ms": 1_000, "chunk_seconds": 0.5})
-            app.write(0, 3)
-            app.recalled()
-            confirmed = _commit_and_kill(broker, app)
-            broker.restart()
-            found = Hanging(broker, app, confirmed)
-            wait_until(partial(_over, found), what="markers are written, or given up")
-            stable, high = found.ends(app.settings.lane_topic)
-            if stable < high:
-                yield found
-                return
-    msg = f"no transaction hung after {ATTEMPTS} kills: is the defect mended in this Kafka?"
-    raise AssertionError(msg)
-
-
-def _commit_and_kill(broker: Broker, app: App) -> Recalled:
-    real = Transaction.commit
-
-    def commit(transaction: Transaction) -> None:
-        real(transaction)
-        broker.kill()
-
-    with patch.object(Transaction, "commit", commit):
+    """Start a broker, and leave a confirmed transaction without its markers."""
+    with Broker(properties=HASTY) as broker:
+        app = provisioned(broker.bootstrap, transaction={"timeout_ms": 1_000, "chunk_seconds": 0.5})
+        app.write(0, 3)
         report = app.write(3, 6)
-    return Recalled(report.record, report.end)
+        assert app.written() == list(range(6))
+        app.recalled()
+        broker.kill()
+        for topic in (app.settings.lane_topic, app.out):
+            cut_last_batch(broker.log().parent / "data" / f"{topic}-0" / f"{0:020}.log")
+        broker.restart()
+        found = Hanging(broker, app, Recalled(report.record, report.end))
+        assert found.ends() == [(4, 5), (4, 7)]
+        yield found
 
 
-def _over(found: Hanging) -> bool:
-    """Tell whether the restarted coordinator is done with the markers that it owed."""
-    if SKIPPED in found.broker.log().read_text(encoding="utf-8"):
-        return True
-    stable, high = found.ends(found.app.settings.lane_topic)
-    return stable == high
+def cut_last_batch(log: Path) -> None:
+    """Cut the last batch off a log: the marker, which stands in one of its own."""
+    data = log.read_bytes()
+    start = following = 0
+    while following < len(data) and (length := int.from_bytes(data[following + OFFSET_BYTES :][:LENGTH_BYTES])):
+        start, following = following, following + OFFSET_BYTES + LENGTH_BYTES + length
+    with log.open("r+b") as file:
+        file.truncate(start)
