@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pipeline.local.broker import Broker
 
 NODES = 3
+# Each look at three nodes makes clients of its own; many a second would take the machine from the job.
+LOOK_SECONDS = 0.5
 TRANSACTION_STATE = "__transaction_state"
 
 
@@ -33,7 +35,7 @@ class Watched(Arena):
         until = time.monotonic() + seconds
         while True:
             with suppress(PipelineError, KafkaException):
-                super().watch(condition, until - time.monotonic(), what)
+                super().watch(_seldom(condition), until - time.monotonic(), what)
                 return
             assert time.monotonic() < until, f"not within {seconds} s, for want of an answer: {what}"
 
@@ -42,7 +44,7 @@ class Watched(Arena):
         until = time.monotonic() + seconds
         self.watch(lambda: time.monotonic() > until, seconds + PATIENCE_SECONDS, what)
 
-    def begin(self, seed: int, count: int = 1_000) -> None:
+    def begin(self, seed: int, count: int = 800) -> None:
         """Let the job run, and give it work."""
         self.watch(self.caught_up, what="the job runs")
         self.work(seed, count)
@@ -61,8 +63,24 @@ class Watched(Arena):
 
 def watched(bootstrap: str, folder: Path, *, through: str | None = None) -> Watched:
     """Make an app with three replicas of everything, and an arena for it."""
-    made = arena(bootstrap, folder, through=through, output={"replication": NODES})
+    output, source = {"replication": NODES}, {"max_offsets_per_trigger": 200}
+    made = arena(bootstrap, folder, through=through, partitions=2, output=output, source=source)
     return Watched(made.app, made.bootstrap, made.faults)
+
+
+def _seldom(condition: Callable[[], object]) -> Callable[[], object]:
+    """Ask less often; in between nothing has changed."""
+    next_look = 0.0
+
+    def asked() -> object:
+        nonlocal next_look
+        if time.monotonic() < next_look:
+            return False
+        found = condition()
+        next_look = time.monotonic() + LOOK_SECONDS
+        return found
+
+    return asked
 
 
 def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
