@@ -142,11 +142,12 @@ def test_a_lane_whose_coordinator_is_killed_before_the_commit_is_written_on_exac
     real = Transaction.flush_and_compare
     killed: list[int] = []
 
-    def flush_and_kill(self: Transaction, end: int) -> None:
-        real(self, end)
+    def flush_and_kill(self: Transaction, end: int, **given: bool) -> int:
+        landed = real(self, end, **given)
         if not killed:
             killed.append(coordinator(cluster.bootstrap, app.settings.transactional_id(0)))
             cluster.kill(killed[0])
+        return landed
 
     monkeypatch.setattr(Transaction, "flush_and_compare", flush_and_kill)
     app.write(0, 60)

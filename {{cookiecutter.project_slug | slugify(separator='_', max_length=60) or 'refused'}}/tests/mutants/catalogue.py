@@ -222,4 +222,16 @@ return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
         {'"failOnDataLoss": "true",': '"failOnDataLoss": "false",'},
         "tests/integration/test_job.py::test_records_that_retention_takes_while_it_runs_stop_it_with_their_offsets",
     ),
+    Mutant(
+        "hanging-lane-not-noticed",
+        RECALL,
+        {"while hanging_after is not None and found.end < found.high:": "while False:"},
+        "tests/integration/test_hanging.py::test_a_job_does_not_take_over_a_lane_that_hangs",
+    ),
+    Mutant(
+        "confirmed-transaction-aborted-for-its-owed-marker",
+        TRANSACTION,
+        {"if landed < end - marker_owed:": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
+        "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
+    ),
 )

@@ -80,7 +80,10 @@ def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
         if context is None:
             msg = "the lane writer runs in Spark tasks only"
             raise PipelineError(msg)
-        report = run_task(tasks[context.partitionId()], batches)
+        task = tasks[context.partitionId()]
+        if context.attemptNumber():  # an earlier attempt may have moved the lane: what was handed over is in doubt
+            task = replace(task, recalled=None)
+        report = run_task(task, batches)
         columns = [[report.partition], [report.as_text()], [report.record]]
         yield pa.RecordBatch.from_arrays(
             [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)],

@@ -13,8 +13,8 @@ from confluent_kafka.admin import OffsetSpec
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.provision import check_lane_policy
+from pipeline.lanes.record import recreated
 from pipeline.lanes.topics import Topic, Topics
-from pipeline.lanes.writer import recreated
 
 if TYPE_CHECKING:
     from collections.abc import Mapping

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 # spark.python.task.killTimeout (2 s) and a margin: a worker between two chunks may still begin a transaction.
 WORKERS_SECONDS = 3.0
 SETTLE_SECONDS = 30.0
+# What stays open in a lane after every lane was fenced so often is a rival's, or hangs for ever: see `recall.py`.
+ENOUGH_FENCES = 3
 
 
 def open_partitions(settings: Settings) -> list[str]:
@@ -41,14 +43,20 @@ def close_lanes(settings: Settings, partitions: int, *, workers_may_run: bool) -
         time.sleep(WORKERS_SECONDS)
     deadline = time.monotonic() + SETTLE_SECONDS
     blocked = open_partitions(settings)
-    while (blocked or workers_may_run) and time.monotonic() < deadline:
+    fenced = 0
+    while (blocked or workers_may_run) and fenced < ENOUGH_FENCES and time.monotonic() < deadline:
         workers_may_run = False
-        for partition in range(partitions):
-            try:
-                fence(settings, partition)
-            except TransactionFailed:
-                continue  # fenced by a newer run, which then owns the lane; or unreachable: the next round tells
+        shut_out = [_shut_out(settings, partition) for partition in range(partitions)]
+        fenced += all(shut_out)
         blocked = open_partitions(settings)
         if not any(name.startswith(f"{settings.lane_topic} ") for name in blocked):
             break
     return blocked
+
+
+def _shut_out(settings: Settings, partition: int) -> bool:
+    try:
+        fence(settings, partition)
+    except TransactionFailed:
+        return False  # fenced by a newer run, which then owns the lane; or unreachable: the next round tells
+    return True

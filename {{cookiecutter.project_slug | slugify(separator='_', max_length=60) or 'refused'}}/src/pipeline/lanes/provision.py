@@ -15,7 +15,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec
 from pipeline import __version__
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.kafka import REQUEST_SECONDS, reachable, until_given_up
-from pipeline.lanes.recall import find
+from pipeline.lanes.recall import find, hanging_after
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode, lane_key
 from pipeline.lanes.takeover import fence, standing, write_record
 from pipeline.lanes.topics import Topic, Topics
@@ -115,7 +115,7 @@ def _genesis(settings: Settings, source: Topic, partition: int, start: int, _att
     lane = find(settings.output_bootstrap, settings.lane_topic, partition, key)
     if lane.value is None:
         transaction = fence(settings, partition)
-        lane = find(settings.output_bootstrap, settings.lane_topic, partition, key)
+        lane = find(settings.output_bootstrap, settings.lane_topic, partition, key, hanging_after(settings))
     if lane.value is not None:
         return f"lane {partition}: stands at offset {decode(lane.value, key).next_offset}"
     record = LaneRecord(
@@ -148,7 +148,7 @@ def _pass_over(settings: Settings, source: Topic, partition: int, first: int, _a
     lane, _ = standing(settings, source, partition)
     if lane.next_offset < first:
         transaction = fence(settings, partition)
-        lane, end = standing(settings, source, partition)
+        lane, end = standing(settings, source, partition, fenced=True)
     # A job that runs may have moved the lane meanwhile: its next offset never falls.
     lost = first - lane.next_offset
     if lost <= 0:

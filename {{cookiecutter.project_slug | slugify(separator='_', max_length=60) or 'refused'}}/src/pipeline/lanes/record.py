@@ -222,3 +222,11 @@ def _states(ledger: dict[str, Any]) -> list[ProducerState]:
 def _schema() -> Any:
     text = resources.files("pipeline.lanes").joinpath("lane_record.avsc").read_text(encoding="utf-8")
     return fastavro.parse_schema(json.loads(text))
+
+
+def recreated(topic: str) -> str:
+    """The line for a source topic whose id is not the one the lanes were provisioned for."""
+    return (
+        f"source topic {topic} was deleted and created anew: its offsets mean other records now; "
+        f"give the job another app.id and provision it"
+    )

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING
 from pipeline import __version__
 from pipeline.errors import SafeStop
 from pipeline.kafka import TransactionFailed, producer_config, until_given_up
-from pipeline.lanes.recall import Recalled, recall
-from pipeline.lanes.record import decode, encode, lane_key
+from pipeline.lanes.recall import Recalled, hanging_after, recall
+from pipeline.lanes.record import decode, encode, lane_key, recreated
 from pipeline.lanes.transaction import Transaction
-from pipeline.lanes.writer import RECORD_AND_MARKER, recreated
+from pipeline.lanes.writer import RECORD_AND_MARKER
 
 if TYPE_CHECKING:
     from pipeline.lanes.record import LaneRecord
@@ -59,7 +59,7 @@ def _look(settings: Settings, source: Topic, partition: int) -> LaneRecord:
 
 def _take(settings: Settings, source: Topic, partition: int, run: int) -> Recalled:
     transaction = fence(settings, partition)
-    lane, end = standing(settings, source, partition)
+    lane, end = standing(settings, source, partition, fenced=True)
     if lane.run >= run:
         msg = f"lane {partition} was taken by run {lane.run} meanwhile"
         raise Contested(msg)
@@ -81,10 +81,11 @@ def write_record(settings: Settings, transaction: Transaction, partition: int, v
         raise
 
 
-def standing(settings: Settings, source: Topic, partition: int) -> tuple[LaneRecord, int]:
-    """The record of a lane of this very source topic, and the end of its partition."""
+def standing(settings: Settings, source: Topic, partition: int, *, fenced: bool = False) -> tuple[LaneRecord, int]:
+    """The record of a lane of this very source topic, and the end of its partition; behind a fence it must not hang."""
     key = lane_key(settings.app.id, source.name, partition)
-    recalled = recall(settings.output_bootstrap, settings.lane_topic, partition, key)
+    patience = hanging_after(settings) if fenced else None
+    recalled = recall(settings.output_bootstrap, settings.lane_topic, partition, key, patience)
     lane = decode(recalled.value, key)
     if lane.topic_id != source.id:
         raise SafeStop(recreated(source.name))

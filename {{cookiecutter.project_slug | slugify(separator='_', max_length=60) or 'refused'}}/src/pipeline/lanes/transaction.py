@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
+from pipeline.errors import SafeStop
 from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline
 
 if TYPE_CHECKING:
@@ -103,15 +104,28 @@ class Transaction:
                 else:
                     return
 
-    def flush_and_compare(self, end: int) -> None:
-        """Wait for every delivery report, then demand that the lane record stands exactly at `end`."""
+    def flush_and_compare(self, end: int, *, marker_owed: bool = False) -> int:
+        """Wait for every delivery report, then demand that the lane record stands exactly at `end`; return its offset.
+
+        One lower is right where the record before it is known to be committed, and its marker may be owed: no marker
+        stands between the two then (KAFKA-20734), so the end of this transaction decides over both, and only a commit
+        is true to what was confirmed. An abort, by whomever, would undo it.
+        """
         with mapped(f"flush {self._id}"):
             left = self._producer.flush(self._seconds)
         if self._failures or left:
             raise self._undelivered(left)
-        if self._lane_offset != end:
-            msg = f"{self._id}: lane record at offset {self._lane_offset}, expected {end}: recall was out of date"
+        landed = -1 if self._lane_offset is None else self._lane_offset
+        if landed > end:
+            msg = f"{self._id}: lane record at offset {landed}, expected {end}: recall was out of date"
             raise Moved(msg)
+        if landed < end - marker_owed:
+            msg = (
+                f"{self._id}: lane record at offset {landed}, expected {end}: the lane topic lost what was "
+                f"committed, by an unclean leader election or a restored disk; run `pipeline audit`, restore the topic"
+            )
+            raise SafeStop(msg)
+        return landed
 
     def commit(self) -> None:
         """Make all of it visible. librdkafka refuses if any delivery report of the transaction was a failure."""

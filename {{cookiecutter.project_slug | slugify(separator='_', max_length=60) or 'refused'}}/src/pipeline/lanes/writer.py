@@ -28,8 +28,8 @@ from pipeline.lanes.judge import check_topics, judge
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.outcome import Attempts
-from pipeline.lanes.recall import Recalled, recall
-from pipeline.lanes.record import decode, encode, lane_key
+from pipeline.lanes.recall import Recalled, hanging_after, recall
+from pipeline.lanes.record import decode, encode, lane_key, recreated
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.lanes.rows import chunks
 from pipeline.lanes.transaction import Moved, Transaction
@@ -150,7 +150,8 @@ class LaneWriter:
             transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead))
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
             fault_point("after lane record")
-            transaction.flush_and_compare(recalled.end)
+            # A record that was handed over is known to be committed, with or without its marker.
+            landed = transaction.flush_and_compare(recalled.end, marker_owed=self._recalled is not None)
             fault_point("after compare")
         describe = partial(commit.describe, rows, written=len(judged.outputs))
         self._attempts.committing(value, describe)
@@ -160,7 +161,7 @@ class LaneWriter:
         fault_point("after commit")
         self._last_commit = time.monotonic()
         self._attempts.committed()
-        self._take(Recalled(value, recalled.end + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+        self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
 
     def _wait_for_markers(self) -> None:
         early = self._last_commit + MARKERS_SECONDS - time.monotonic()
@@ -168,7 +169,10 @@ class LaneWriter:
             time.sleep(early)
 
     def _read(self) -> Recalled:
-        return recall(self._settings.output_bootstrap, self._settings.lane_topic, self._task.partition, self._key)
+        settings = self._settings
+        return recall(
+            settings.output_bootstrap, settings.lane_topic, self._task.partition, self._key, hanging_after(settings)
+        )
 
     def _checked(self, lane: LaneRecord) -> LaneRecord:
         """Refuse to go on from a record that is not this job's to continue."""
@@ -185,6 +189,9 @@ class LaneWriter:
 
     def _stop_at_gap(self, chunk: Chunk, lane: LaneRecord, recalled: Recalled, transaction: Transaction) -> NoReturn:
         """Rows would be left out. An old record looks alike: the stop is proven first, by a write that is aborted."""
+        if self._recalled is not None:
+            msg = f"lane {self._key.decode()}: the record handed over is behind the batch: read it"
+            raise Moved(msg)  # what was only handed over may hang, and an abort would undo it
         transaction.begin()
         transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
         transaction.flush_and_compare(recalled.end)
@@ -241,11 +248,3 @@ def added(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
     """Sum two tables of counts; a count of 0 is kept out of the record."""
     sums = {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
     return {name: count for name, count in sums.items() if count}
-
-
-def recreated(topic: str) -> str:
-    """The line for a source topic whose id is not the one the lanes were provisioned for."""
-    return (
-        f"source topic {topic} was deleted and created anew: its offsets mean other records now; "
-        f"give the job another app.id and provision it"
-    )

@@ -160,7 +160,7 @@ def open_transactions(site: Site) -> Iterator[Finding]:
         blocked += blocked_partitions(site.output.topics, topic)
     if blocked:
         detail = f"read_committed readers wait at {', '.join(blocked)}; usual for a moment while something writes there"
-        remedy = "if it stays: the broker ends it by its time-out; `kafka-transactions find-hanging` names the producer"
+        remedy = 'if it stays beyond its time-out, it hangs: see docs/runbook.md, "Hanging transactions"'
         yield warn("open transactions", detail, remedy)
     else:
         yield ok("open transactions", "none in source, outputs and lanes")
@@ -171,4 +171,8 @@ def blocked_partitions(topics: Topics, topic: Topic) -> list[str]:
     partitions = range(topic.partitions)
     stable = topics.offsets(topic.name, partitions, OffsetSpec.latest())
     end = topics.offsets(topic.name, partitions, OffsetSpec.latest(), committed=False)
-    return [f"{topic.name} [{part}]" for part in partitions if stable[part] < end[part]]
+    return [
+        f"{topic.name} [{part}] (offset {stable[part]} of {end[part]})"
+        for part in partitions
+        if stable[part] < end[part]
+    ]

@@ -10,9 +10,8 @@ from confluent_kafka.admin import OffsetSpec
 from pipeline.errors import PipelineError
 from pipeline.flow.preflight import check_log
 from pipeline.lanes.recall import find
-from pipeline.lanes.record import decode, lane_key
+from pipeline.lanes.record import decode, lane_key, recreated
 from pipeline.lanes.takeover import AT_ONCE
-from pipeline.lanes.writer import recreated
 from pipeline.observe.doctor.finding import Finding, fail, of_error, ok, warn
 
 if TYPE_CHECKING:

@@ -1,0 +1,268 @@
+"""Three brokers fall ill, one at a time or together, and the job's output stays exact.
+
+A8   the leader of the source killed, with another node: too few are left to write or to elect
+D5   a lane's coordinator killed between lane record and commit
+D6   a lane's coordinator moved
+D7   the job dies in open transactions, and nobody starts it again
+D8   output leaders move, and an output topic gains partitions
+F1   nodes killed one after the other
+F2   all nodes killed at once
+F3   a lane's leader frozen for 40 s
+F4   the job cannot reach one node, which is a coordinator, while the nodes reach one another
+F5   a node's disk is full
+
+Between a commit that was confirmed and its markers, Kafka 4.3.1 does not survive a kill of all its nodes (KAFKA-20734;
+what the job does then is in tests/integration/test_hanging.py). So A8 and F2 strike between two batches.
+"""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import time
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.arena import RECOVERY_SECONDS, TIMEOUT_MS
+from tests.support.cluster import (
+    NODES,
+    TRANSACTION_STATE,
+    Watched,
+    coordinator,
+    coordinator_partition,
+    grow,
+    heal,
+    leader,
+    restart_all,
+    restore_leaders,
+    watched,
+)
+from tests.support.gates import GatedBroker
+from tests.support.kafka import wait_until
+
+from pipeline.flow.shutdown import open_partitions
+from pipeline.local.broker import Broker
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.arena import Evidence
+
+ROUND_SECONDS = 12.0
+ROUNDS = 5
+AWAY_SECONDS = 30.0
+FROZEN_SECONDS = 40.0
+SHUT_SECONDS = 45.0
+# Brokers here look for transactions that timed out every second; the markers take a moment on a busy machine.
+SLACK_SECONDS = 6.0
+DISK = "96m"
+MEGABYTE = 1_000_000
+
+
+@pytest.fixture(scope="module")
+def running() -> Iterator[GatedBroker]:
+    with GatedBroker() as started:
+        yield started
+
+
+@pytest.fixture
+def cluster(running: GatedBroker) -> Iterator[GatedBroker]:
+    """Return three nodes; all of them run, whatever the last case did to them."""
+    heal(running)
+    yield running
+    for gate in running.gates.values():
+        gate.open()
+
+
+@pytest.fixture
+def used(cluster: GatedBroker, tmp_path: Path, evidence: Evidence) -> Iterator[Watched]:
+    """Return a job on the cluster, through the gates."""
+    with watched(cluster.bootstrap, tmp_path, through=cluster.gated) as arena:
+        arena.evidence = evidence
+        arena.begin(evidence.seed)
+        yield arena
+
+
+def assert_recovered(used: Watched) -> None:
+    """Demand that the job catches up in time, without help, and that its output is exact."""
+    used.settle()
+    used.assert_exact()
+    assert used.evidence.recovery is not None
+    assert used.evidence.recovery < RECOVERY_SECONDS
+
+
+def lane_id(used: Watched) -> str:
+    """Return the transactional id of the first lane."""
+    return used.app.settings.transactional_id(0)
+
+
+@pytest.mark.fault("F1")
+@pytest.mark.long
+def test_nodes_are_killed_one_after_the_other(cluster: Broker, used: Watched) -> None:
+    for number in range(ROUNDS):
+        node = 1 + (used.evidence.seed + number) % NODES
+        cluster.kill(node)
+        used.elapse(ROUND_SECONDS / 2, f"node {node} is away")
+        cluster.restart(node)
+        used.elapse(ROUND_SECONDS / 2, f"node {node} is back")
+        used.work(used.evidence.seed + 1 + number, count=200)
+    assert_recovered(used)
+
+
+@pytest.mark.fault("F2")
+@pytest.mark.long
+def test_all_nodes_are_killed_at_once(cluster: Broker, used: Watched) -> None:
+    used.hold_between_batches()
+    for node in range(1, NODES + 1):
+        cluster.kill(node)
+    used.faults.go()
+    used.elapse(ROUND_SECONDS / 2, "no node runs")
+    heal(cluster)
+    assert_recovered(used)
+
+
+@pytest.mark.fault("F3")
+@pytest.mark.long
+def test_the_leader_of_a_lane_is_frozen(cluster: Broker, used: Watched) -> None:
+    node = leader(cluster.bootstrap, used.app.settings.lane_topic)
+    cluster.pause(node)
+    used.elapse(FROZEN_SECONDS, f"node {node} is frozen")
+    cluster.resume(node)
+    assert_recovered(used)
+
+
+@pytest.mark.fault("A8")
+@pytest.mark.long
+def test_the_leader_of_the_source_is_killed_and_too_few_are_left(cluster: Broker, used: Watched) -> None:
+    used.hold_between_batches()
+    first = leader(cluster.bootstrap, used.app.topic)
+    nodes = [first, 1 + first % NODES]
+    for node in nodes:
+        cluster.kill(node)
+    used.faults.go()
+    used.elapse(AWAY_SECONDS, f"nodes {nodes} are away")
+    restart_all(cluster, nodes)
+    assert_recovered(used)
+
+
+@pytest.mark.fault("D5")
+@pytest.mark.long
+def test_a_coordinator_is_killed_between_lane_record_and_commit(cluster: Broker, used: Watched) -> None:
+    used.faults.arm("after compare", "wait", nth=1 + used.evidence.seed % 3)
+    used.await_strike()
+    node = coordinator(cluster.bootstrap, lane_id(used))
+    cluster.kill(node)
+    used.faults.go()
+    used.elapse(ROUND_SECONDS / 2, f"node {node} is away")
+    cluster.restart(node)
+    assert_recovered(used)
+
+
+@pytest.mark.fault("D6")
+@pytest.mark.long
+def test_a_coordinator_moves_and_moves_back(cluster: Broker, used: Watched) -> None:
+    partition = coordinator_partition(cluster.bootstrap, lane_id(used))
+    first = leader(cluster.bootstrap, TRANSACTION_STATE, partition)
+    used.faults.arm("after compare", "wait")
+    used.await_strike()
+    cluster.restart(first)  # a node that ends in order hands over what it leads
+    assert leader(cluster.bootstrap, TRANSACTION_STATE, partition) != first
+    used.faults.go()
+    used.work(used.evidence.seed + 1)
+    used.faults.arm("after compare", "wait")
+    used.await_strike()
+    used.watch(lambda: moved_back(cluster.bootstrap, partition, first), what=f"node {first} leads again")
+    used.faults.go()
+    assert_recovered(used)
+
+
+def moved_back(bootstrap: str, partition: int, first: int) -> bool:
+    """Ask for the election until the node is in sync again, and takes part."""
+    restore_leaders(bootstrap, TRANSACTION_STATE, [partition])
+    return leader(bootstrap, TRANSACTION_STATE, partition) == first
+
+
+@pytest.mark.fault("D7")
+@pytest.mark.long
+def test_readers_wait_for_a_job_that_died_no_longer_than_its_time_out(used: Watched) -> None:
+    used.faults.arm("after compare", "kill job", nth=1 + used.evidence.seed % 3)
+    wait_until(lambda: used.faults.struck() and used.running.poll() is not None, RECOVERY_SECONDS, "the job died")
+    died = time.monotonic()
+    assert open_partitions(used.app.settings), "it was to leave a transaction open"
+    wait_until(lambda: not open_partitions(used.app.settings), TIMEOUT_MS / 1000 + SLACK_SECONDS, "readers go on")
+    assert time.monotonic() - died > 1, "the broker was to end the transaction by its time-out"
+    assert_recovered(used)
+
+
+@pytest.mark.fault("D8")
+@pytest.mark.long
+def test_output_leaders_move_and_an_output_topic_grows(cluster: Broker, used: Watched) -> None:
+    receipts = used.app.settings.output.topics[0]
+    for node in range(1, NODES + 1):
+        cluster.restart(node)  # in order: it hands over what it leads
+        used.work(used.evidence.seed + node, count=400)
+        restore_leaders(cluster.bootstrap, receipts, range(3))
+        if node == 1:
+            grow(cluster.bootstrap, receipts, 5)
+        used.elapse(ROUND_SECONDS / 4, "leaders have moved")
+    assert_recovered(used)
+    assert {record.partition for record in used.app.written(receipts)} > {0, 1, 2}, "none went to a new partition"
+
+
+@pytest.mark.fault("F4")
+@pytest.mark.long
+def test_the_job_cannot_reach_a_coordinator(cluster: GatedBroker, used: Watched) -> None:
+    node = coordinator(cluster.bootstrap, lane_id(used))
+    used.faults.arm("after compare", "wait")
+    used.await_strike()
+    cluster.gates[node].shut()
+    used.faults.go()
+    used.elapse(SHUT_SECONDS, f"node {node} is out of reach")
+    cluster.gates[node].open()
+    assert_recovered(used)
+
+
+@pytest.fixture
+def small_disk(tmp_path: Path) -> Iterator[Path]:
+    """Return the folder of a cluster whose second node has a disk of its own, and a small one."""
+    if os.geteuid() != 0:
+        pytest.skip("a file system of limited size can be mounted by root only")
+    disk = tmp_path / "kafka" / "node-2" / "data"
+    disk.mkdir(parents=True)
+    mounted = subprocess.run(
+        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)],  # noqa: S607  found by PATH
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    if mounted.returncode:
+        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
+    yield disk
+    subprocess.run(["umount", "-l", str(disk)], check=True)  # noqa: S607  found by PATH
+
+
+@pytest.mark.fault("F5")
+@pytest.mark.long
+def test_the_disk_of_a_node_is_full(small_disk: Path, tmp_path: Path, evidence: Evidence) -> None:
+    folder = small_disk.parents[1]
+    with Broker(folder, nodes=NODES) as broker, watched(broker.bootstrap, tmp_path) as used:
+        used.evidence = evidence
+        used.begin(evidence.seed)
+        filler = small_disk / "filler"
+        fill(filler)
+        used.watch(lambda: 2 not in broker.pids, RECOVERY_SECONDS, "the node gives up")
+        used.elapse(ROUND_SECONDS, "the node is away")
+        filler.unlink()
+        broker.restart(2)
+        assert_recovered(used)
+
+
+def fill(path: Path) -> None:
+    """Leave not a byte free, in the file system of a path."""
+    with path.open("wb", buffering=0) as file:
+        for size in (MEGABYTE, 1):
+            with suppress(OSError):  # no room for more
+                while file.write(bytes(size)):
+                    pass

@@ -1,0 +1,129 @@
+"""Three brokers that fall ill: who leads what, nodes that go and come back, and a job that is watched all the while."""
+
+from __future__ import annotations
+
+import time
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
+from typing import TYPE_CHECKING
+
+from confluent_kafka import ElectionType, KafkaException, TopicPartition
+from confluent_kafka.admin import AdminClient, NewPartitions
+from tests.support.arena import PATIENCE_SECONDS, Arena, arena
+from tests.support.kafka import DEADLINE_SECONDS, QUIET, wait_until
+
+from pipeline.errors import PipelineError
+from pipeline.flow.shutdown import open_partitions
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable
+    from pathlib import Path
+
+    from pipeline.local.broker import Broker
+
+NODES = 3
+# Each look at three nodes makes clients of its own; many a second would take the machine from the job.
+LOOK_SECONDS = 0.5
+TRANSACTION_STATE = "__transaction_state"
+
+
+class Watched(Arena):
+    """An arena on a cluster that may not answer for a while."""
+
+    def watch(self, condition: Callable[[], object], seconds: float = PATIENCE_SECONDS, what: str = "") -> None:
+        """Wait as ever; a cluster that does not answer a question of the test has not met the condition yet."""
+        until = time.monotonic() + seconds
+        while True:
+            with suppress(PipelineError, KafkaException):
+                super().watch(_seldom(condition), until - time.monotonic(), what)
+                return
+            assert time.monotonic() < until, f"not within {seconds} s, for want of an answer: {what}"
+
+    def elapse(self, seconds: float, what: str) -> None:
+        """Let time pass; the job is started again whenever it ends."""
+        until = time.monotonic() + seconds
+        self.watch(lambda: time.monotonic() > until, seconds + PATIENCE_SECONDS, what)
+
+    def begin(self, seed: int, count: int = 800) -> None:
+        """Let the job run, and give it work."""
+        self.watch(self.caught_up, what="the job runs")
+        self.work(seed, count)
+
+    def await_strike(self) -> None:
+        """Wait until the armed fault point was passed."""
+        self.watch(lambda: self.faults.struck() or self.caught_up(), what="the fault strikes")
+        assert self.faults.struck() is not None, "the job caught up without passing the place"
+
+    def hold_between_batches(self) -> None:
+        """Stop the job's driver before a batch, when every marker of the last one is written."""
+        self.faults.arm("before batch", "wait")
+        self.await_strike()
+        wait_until(lambda: not open_partitions(self.app.settings), what="the markers are written")
+
+
+def watched(bootstrap: str, folder: Path, *, through: str | None = None) -> Watched:
+    """Make an app with three replicas of everything, and an arena for it."""
+    output, source = {"replication": NODES}, {"max_offsets_per_trigger": 200}
+    made = arena(bootstrap, folder, through=through, partitions=2, output=output, source=source)
+    return Watched(made.app, made.bootstrap, made.faults)
+
+
+def _seldom(condition: Callable[[], object]) -> Callable[[], object]:
+    """Ask less often; in between nothing has changed."""
+    next_look = 0.0
+
+    def asked() -> object:
+        nonlocal next_look
+        if time.monotonic() < next_look:
+            return False
+        found = condition()
+        next_look = time.monotonic() + LOOK_SECONDS
+        return found
+
+    return asked
+
+
+def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
+    """Return the node that leads a partition."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    found: int = admin.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic].partitions[partition].leader
+    return found
+
+
+def coordinator_partition(bootstrap: str, transactional_id: str) -> int:
+    """Return the partition of the transaction log that a transactional id belongs to."""
+    number = 0
+    for character in transactional_id:  # Java's String.hashCode
+        number = (31 * number + ord(character)) & 0xFFFFFFFF
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    topic = admin.list_topics(TRANSACTION_STATE, timeout=DEADLINE_SECONDS).topics[TRANSACTION_STATE]
+    return (number & 0x7FFFFFFF) % len(topic.partitions)
+
+
+def coordinator(bootstrap: str, transactional_id: str) -> int:
+    """Return the node that coordinates a transactional id."""
+    return leader(bootstrap, TRANSACTION_STATE, coordinator_partition(bootstrap, transactional_id))
+
+
+def restart_all(cluster: Broker, nodes: Iterable[int]) -> None:
+    """Start nodes again side by side: one alone may have no majority of controllers to answer with."""
+    with ThreadPoolExecutor(NODES) as pool:
+        list(pool.map(cluster.restart, nodes))
+
+
+def heal(cluster: Broker) -> None:
+    """Start what does not run."""
+    restart_all(cluster, set(range(1, NODES + 1)) - cluster.pids.keys())
+
+
+def restore_leaders(bootstrap: str, topic: str, partitions: Iterable[int]) -> None:
+    """Give partitions back to the replica that is to lead them; those that it leads already stay."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    asked = [TopicPartition(topic, partition) for partition in partitions]
+    admin.elect_leaders(ElectionType.PREFERRED, asked, request_timeout=DEADLINE_SECONDS).result(DEADLINE_SECONDS)
+
+
+def grow(bootstrap: str, topic: str, partitions: int) -> None:
+    """Add partitions to a topic."""
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE_SECONDS)
