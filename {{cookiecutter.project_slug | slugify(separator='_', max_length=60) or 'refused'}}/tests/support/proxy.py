@@ -1,4 +1,4 @@
-"""A proxy that knows Kafka's frames: it can keep a request and deliver it later, or lose the answer to one.
+"""A proxy that knows Kafka's frames: it keeps, repeats or cuts off requests, loses answers, and logs transactions.
 
 The broker behind it has a listener of its own for the proxy and advertises the proxy's address there; so a client
 that is given that address speaks to the broker through the proxy only.
@@ -7,10 +7,12 @@ that is given that address speaks to the broker through the proxy only.
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
+from tests.support.frames import END_TXN, PRODUCE, Frame, error_of, frame_of
 from tests.support.kafka import DEADLINE_SECONDS
 
 from pipeline.local.broker import Broker
@@ -19,16 +21,18 @@ from pipeline.local.node import HOST, free_ports
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-PRODUCE = 0
-END_TXN = 26
-FLEXIBLE_END_TXN = 3  # from this version on, tagged fields stand before the body of the answer
+__all__ = ["END_TXN", "PRODUCE", "Held", "ProxiedBroker", "Proxy"]
+
+# Whoever closes a connection at once and without a word: its other end sees it reset.
+RESET = struct.pack("ii", 1, 0)
 
 
 class Rule(NamedTuple):
-    """What happens to the next request of a kind."""
+    """What happens to one request of a kind; `copies` are sent to the broker, and the first answer is passed on."""
 
-    forward: bool = True
+    copies: int = 1
     answer: bool = True
+    half: bool = False
     keep: Callable[[bytes], None] | None = None
     then: Callable[[], None] | None = None
 
@@ -46,15 +50,19 @@ class Held:
         self._frame = frame
         self._caught.set()
 
+    def caught(self) -> bool:
+        """Tell whether the request has come."""
+        return self._caught.is_set()
+
     def release(self) -> int:
         """Deliver the EndTxn request now, whether or not its sender still lives; return the broker's error code."""
         assert self._caught.wait(DEADLINE_SECONDS), "no such request came"
         frame = self._frame or b""
         with self._proxy.upstream() as broker:
             _send(broker, frame)
-            answer = _read(broker) or b""
-        throttle = 5 if int.from_bytes(frame[2:4]) >= FLEXIBLE_END_TXN else 4
-        return int.from_bytes(answer[throttle + 4 : throttle + 6])
+            code = error_of(frame, _read(broker))
+        assert code is not None, "the broker did not answer"
+        return code
 
 
 class Proxy:
@@ -64,20 +72,32 @@ class Proxy:
         self._listener = socket.create_server((HOST, 0))
         self.port: int = self._listener.getsockname()[1]
         self.broker_port = 0
+        #: Every transactional request that came through, in the order of the answers.
+        self.frames: list[Frame] = []
         self._rules: dict[int, list[Rule]] = {}
+        self._clients: set[socket.socket] = set()
+        self._away = False
         self._lock = threading.Lock()
         threading.Thread(target=self._accept, daemon=True).start()
 
     def hold_next(self, api_key: int) -> Held:
         """Keep the next request of a kind and break its connection."""
         held = Held(self)
-        self._add(api_key, Rule(forward=False, answer=False, keep=held.keep))
+        self._add(api_key, Rule(copies=0, answer=False, keep=held.keep))
         return held
 
-    def lose_answers(self, api_key: int, times: int) -> None:
-        """Deliver the next requests of a kind, but break the connection instead of passing on their answers."""
-        for _ in range(times):
-            self._add(api_key, Rule(answer=False))
+    def lose_answers(self, api_key: int, times: int = 1, nth: int = 1) -> None:
+        """Deliver requests of a kind, from the nth on, but break the connection instead of passing on their answers."""
+        for number in range(times):
+            self._add(api_key, Rule(answer=False), 1 if number else nth)
+
+    def repeat(self, api_key: int, nth: int = 1) -> None:
+        """Deliver the nth request of a kind twice."""
+        self._add(api_key, Rule(copies=2), nth)
+
+    def cut(self, api_key: int, nth: int = 1) -> None:
+        """Reset the connection in the middle of the answer to the nth request of a kind."""
+        self._add(api_key, Rule(half=True), nth)
 
     def after_next(self, api_key: int, action: Callable[[], None]) -> None:
         """Do something once the broker has answered the next request of a kind, before anything else goes through."""
@@ -87,6 +107,32 @@ class Proxy:
         """Forward everything from now on."""
         with self._lock:
             self._rules.clear()
+
+    def waiting(self, api_key: int) -> int:
+        """Return how many requests of a kind are still to be hurt: 0 once all that was planned has happened."""
+        with self._lock:
+            return len(self._rules.get(api_key, ()))
+
+    @contextmanager
+    def away(self) -> Iterator[None]:
+        """Reset every connection, old or new, as if no broker were there."""
+        self._away = True
+        with self._lock:
+            clients = list(self._clients)
+        for client in clients:
+            with suppress(OSError):
+                client.shutdown(socket.SHUT_RDWR)
+        try:
+            yield
+        finally:
+            self._away = False
+
+    def commits(self, app: str) -> set[tuple[str, int, int]]:
+        """The transactions of an app whose commit the broker took: transactional id, producer id, epoch.
+
+        An answer that was lost makes a client ask again, and the broker confirms what it has done: one transaction.
+        """
+        return {frame.transaction for frame in list(self.frames) if frame.committed and frame.of(app)}
 
     @contextmanager
     def upstream(self) -> Iterator[socket.socket]:
@@ -98,9 +144,9 @@ class Proxy:
         """Take no more connections."""
         self._listener.close()
 
-    def _add(self, api_key: int, rule: Rule) -> None:
+    def _add(self, api_key: int, rule: Rule, nth: int = 1) -> None:
         with self._lock:
-            self._rules.setdefault(api_key, []).append(rule)
+            self._rules.setdefault(api_key, []).extend([Rule()] * (nth - 1) + [rule])
 
     def _accept(self) -> None:
         with suppress(OSError):
@@ -109,20 +155,38 @@ class Proxy:
                 threading.Thread(target=self._serve, args=(client,), daemon=True).start()
 
     def _serve(self, client: socket.socket) -> None:
-        with suppress(OSError), client, self.upstream() as broker:
+        with self._lock:
+            self._clients.add(client)
+        try:
+            with suppress(OSError), client:
+                if self._away:
+                    _reset(client)
+                else:
+                    self._forward(client)
+        finally:
+            with self._lock:
+                self._clients.discard(client)
+
+    def _forward(self, client: socket.socket) -> None:
+        with self.upstream() as broker:
             broker.settimeout(None)
             while (request := _read(client)) is not None:
                 rule = self._next_rule(int.from_bytes(request[:2]))
                 if rule.keep is not None:
                     rule.keep(request)
-                if rule.forward:
+                for _ in range(rule.copies):
                     _send(broker, request)
-                    answer = _read(broker)
+                answers = [_read(broker) for _ in range(rule.copies)]
+                self.frames += [frame for answer in answers or [None] if (frame := frame_of(request, answer))]
                 if rule.then is not None:
                     rule.then()
-                if not rule.answer or answer is None:
+                if not rule.answer or answers[0] is None:
                     return
-                _send(client, answer)
+                if rule.half:
+                    client.sendall(len(answers[0]).to_bytes(4) + answers[0][: len(answers[0]) // 2])
+                    _reset(client)
+                    return
+                _send(client, answers[0])
 
     def _next_rule(self, api_key: int) -> Rule:
         with self._lock:
@@ -172,6 +236,11 @@ def _exactly(connection: socket.socket, size: int) -> bytes | None:
             return None
         data += piece
     return bytes(data)
+
+
+def _reset(connection: socket.socket) -> None:
+    connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, RESET)
+    connection.close()
 
 
 def _send(connection: socket.socket, frame: bytes) -> None:
