@@ -54,7 +54,7 @@ class Evidence:
     """What a fault case leaves for the report."""
 
     seed: int = 0
-    restarts: int | None = None
+    restarts: int = 0
     recovery: float | None = None
 
 
@@ -108,7 +108,7 @@ class Arena:
             code = self.running.poll()
             if code is not None:
                 self.exits.append(code)
-                self.evidence.restarts = (self.evidence.restarts or 0) + 1
+                self.evidence.restarts += 1
                 self.running.__exit__()
                 self._running = None
             assert time.monotonic() < until, f"not within {seconds} s: {what}; ends: {self.exits}\n{self.running.log}"
@@ -123,7 +123,6 @@ class Arena:
     def settle(self) -> None:
         """Wait until the job has caught up by itself, and note how long it took."""
         healed = time.monotonic()
-        self.evidence.restarts = self.evidence.restarts or 0
         self.watch(self.caught_up, what="the job has caught up")
         self.evidence.recovery = time.monotonic() - healed
 
