@@ -9,6 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from pipeline.avro.limits import read
 from pipeline.errors import SafeStop
 from pipeline.lanes.identity import parse
 from pipeline.lanes.ledger import Verdict
@@ -21,7 +22,6 @@ if TYPE_CHECKING:
     from pipeline.lanes.transaction import Sendable
 
 IDENTITY = "identity"
-DECODE = "decode"
 
 
 @dataclass(slots=True)
@@ -49,7 +49,7 @@ def judge(rows: Iterable[Row], ledger: Ledger, *, drop_stale: bool) -> Judged:
         verdicts[verdict] += 1
         if verdict is Verdict.FRESH:
             if error is not None:
-                dead.append((offset, DECODE, error))
+                dead.append((offset, *read(error)))
             elif emitted:
                 outputs.extend(emitted)
             else:

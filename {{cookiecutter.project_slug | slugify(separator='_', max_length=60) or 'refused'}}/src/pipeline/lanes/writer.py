@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -37,6 +37,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pipeline.kafka import TransactionFailed
+    from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Row
@@ -63,6 +64,8 @@ class LaneTask:
     max_record_bytes: int = 1_000_000
     batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
     stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun
+    schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
+    stages: int = 0  # of the project's own, between source and user's function
 
 
 class LaneWriter:
