@@ -1,4 +1,4 @@
-"""Avro in Spark: columns of the right types, rows that stay whatever their bytes, outputs by the schema of their topic."""
+"""Avro in Spark: columns of the right types, rows that stay whatever their bytes, outputs by their topic's schema."""
 
 from __future__ import annotations
 
@@ -77,7 +77,7 @@ def codec(tmp_path: Path) -> Codec:
     return codec_for(tmp_path / "event.avsc", **avro(tmp_path))
 
 
-def avro(folder: Path) -> dict[str, str]:
+def avro(folder: Path) -> dict[str, Any]:
     """Return settings of Avro at both ends."""
     return {"input": "avro", "output": "avro", "output_schema_files": f"{folder}/{{topic}}.avsc"}
 
@@ -141,7 +141,7 @@ def test_a_users_own_udf_is_still_allowed(spark: SparkSession, codec: Codec) -> 
     ],
 )
 def test_output_columns_that_do_not_fit_are_refused_with_field_and_file(
-    spark: SparkSession, codec: Codec, tmp_path: Path, name: str, column: str, why: str
+    spark: SparkSession, codec: Codec, name: str, column: str, why: str
 ) -> None:
     def transform(events: DataFrame) -> DataFrame:
         changed = events.withColumn(name, expr(column))
@@ -150,7 +150,7 @@ def test_output_columns_that_do_not_fit_are_refused_with_field_and_file(
     with pytest.raises(SafeStop) as refused:
         written(spark, codec, transform, [])
     assert str(refused.value).startswith(
-        f"transform: the output to topic out does not fit {tmp_path}/out.avsc: field {name}"
+        f"transform: the output to topic out does not fit {codec.outputs['out'].path}: field {name}"
     )
     assert why in str(refused.value)
 
@@ -174,7 +174,7 @@ def test_a_writers_schema_that_cannot_be_read_is_refused_with_field_and_file(tmp
     writer = {"type": "record", "name": "E", "fields": [{"name": "a", "type": "int"}]}
     (tmp_path / "reader.avsc").write_text(json.dumps(reader), encoding="utf-8")
     (tmp_path / "writer.avsc").write_text(json.dumps(writer), encoding="utf-8")
-    given = {"input": "avro", "writer_schema_file": str(tmp_path / "writer.avsc")}
+    given: dict[str, Any] = {"input": "avro", "writer_schema_file": str(tmp_path / "writer.avsc")}
     with pytest.raises(BadSettings) as refused:
         codec_for(tmp_path / "reader.avsc", **given)
     assert str(refused.value) == (

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import pyarrow as pa
 
+from pipeline.avro.limits import SCHEMA_MISMATCH, told
 from pipeline.avro.node import BadSchema, Node
 from pipeline.avro.one import wrong
 
@@ -42,10 +43,11 @@ DECIMAL_BYTES = 16
 # The member of a union by the Python type of what fastavro returns; a name goes with a named type.
 NUMBERS = {"int": int, "long": int, "float": float, "double": float}
 PYTHON = {**NUMBERS, "boolean": bool, "bytes": bytes, "string": str, "array": list, "map": dict}
-NAMED = frozenset({"record", "enum", "fixed"})
+NAMED_PYTHON = {"record": dict, "enum": str, "fixed": bytes}
+NAMED = frozenset(NAMED_PYTHON)
 
 
-def arrow_type(node: Node) -> pa.DataType:
+def arrow_type(node: Node) -> pa.DataType:  # noqa: PLR0911  one for each kind
     """The column type of a schema's type; a type without one is refused with its field."""
     if node.recursive:
         msg = wrong(node, f"the type {node.name} contains itself; a column cannot")
@@ -116,6 +118,8 @@ class Columns:
     def _column(self, node: Node, values: list[Any], rows: Any) -> pa.Array:
         """One column; `rows` says to which row each value belongs, if they are not one to one."""
         node = node.only
+        if node.kind in NAMED:  # out of a union they come with their names
+            values = [value[1] if type(value) is tuple else value for value in values]
         if node.kind == "record":
             mask = pa.array([value is None for value in values])
             return pa.StructArray.from_arrays(
@@ -132,14 +136,20 @@ class Columns:
         return pa.array(values, FLAT[node.kind])
 
     def _union(self, node: Node, values: list[Any], rows: Any) -> pa.Array:
-        parts = []
+        """One member of each value is not null. A writer that has no union sends a named type without its name."""
+        parts, matched = [], np.fromiter((value is None for value in values), np.int64, len(values))
+        bare = {PYTHON[member.kind] for _, member in members(node) if member.kind in PYTHON}
         for _, member in members(node):
-            kind = PYTHON.get(member.kind)
-            if kind is None:  # a named type comes with its name
-                taken = [item[1] if type(item) is tuple and item[0] == member.name else None for item in values]
+            if member.kind in NAMED:
+                kind = NAMED_PYTHON[member.kind]
+                alone = kind not in bare and sum(NAMED_PYTHON.get(one.kind) is kind for _, one in members(node)) == 1
+                taken = [_named(item, member.name, kind if alone else None) for item in values]
             else:
+                kind = PYTHON[member.kind]
                 taken = [item if type(item) is kind else None for item in values]
+            matched += np.fromiter((item is not None for item in taken), np.int64, len(taken))
             parts.append(self._column(member, taken, rows))
+        self._note(matched != 1, rows, told(SCHEMA_MISMATCH, wrong(node, "a value of none of its types")))
         mask = pa.array([value is None for value in values])
         return pa.StructArray.from_arrays(parts, fields=list(arrow_type(node)), mask=mask if None in values else None)
 
@@ -195,13 +205,20 @@ class Columns:
             self._errors[row] = self._errors[row] or error
 
 
+def _named(item: Any, name: str, kind: type | None) -> Any:
+    """What belongs to a named member: what comes with its name, or without one, if no other member could mean it."""
+    if type(item) is tuple:
+        return item[1] if item[0] == name else None
+    return item if kind is not None and type(item) is kind else None
+
+
 def _mask(values: Sequence[Any]) -> Any:
     """Where a value is None, or nothing if none is."""
     return np.fromiter((value is None for value in values), bool, len(values)) if None in values else None
 
 
 def _words(raw: list[bytes]) -> tuple[Any, Any, Any]:
-    """Big-endian numbers of up to 16 bytes as low and high words; longer ones are bad, unless they only repeat signs."""
+    """Big-endian numbers of up to 16 bytes as low and high words; longer ones are bad."""
     count = len(raw)
     data = np.frombuffer(b"".join(raw) + b"\0", np.uint8)
     lengths = np.fromiter(map(len, raw), np.int64, count)

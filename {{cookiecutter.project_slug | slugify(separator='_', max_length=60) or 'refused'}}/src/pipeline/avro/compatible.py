@@ -21,7 +21,7 @@ PROMOTED = {
 }
 
 
-def mismatch(writer: Node, reader: Node, seen: frozenset[tuple[int, int]] = frozenset()) -> str | None:
+def mismatch(writer: Node, reader: Node, seen: frozenset[tuple[int, int]] = frozenset()) -> str | None:  # noqa: PLR0911  one for each rule
     """Why some value of the writer cannot be read; None if all can."""
     pair = (id(writer), id(reader))
     if pair in seen:

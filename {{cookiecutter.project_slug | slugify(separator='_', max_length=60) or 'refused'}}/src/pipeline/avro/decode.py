@@ -11,7 +11,6 @@ from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 import fastavro
-import pyarrow as pa
 
 from pipeline.avro.columns import Columns, arrow_type
 from pipeline.avro.limits import SCHEMA_MISMATCH, Limits, told
@@ -20,6 +19,8 @@ from pipeline.avro.scan import scan
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
+
+    import pyarrow as pa
 
 # Bytes of values that are decoded at once. A byte can become an object of a few hundred bytes.
 PART_BYTES = 1_048_576

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from io import BytesIO
+from itertools import pairwise
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -156,12 +157,12 @@ class _Values:
         child = node.children[0]
         if node.kind == "array":
             items = self.column(child, column.values.slice(first, until - first), owners)
-            found: list[Any] = [items[start:end] for start, end in zip(ends, ends[1:], strict=False)]
+            found: list[Any] = [items[start:end] for start, end in pairwise(ends)]
         else:
             keys = plain(column.keys.slice(first, until - first))
             items = self.column(child, column.items.slice(first, until - first), owners)
             pairs = list(zip(keys, items, strict=True))
-            found = [dict(pairs[start:end]) for start, end in zip(ends, ends[1:], strict=False)]
+            found = [dict(pairs[start:end]) for start, end in pairwise(ends)]
         return found if held is None else _spread(found, held)
 
     def _times(self, node: Node, column: Any, rows: Any) -> list[Any]:
@@ -192,10 +193,7 @@ def _spread(values: list[Any], held: Any) -> list[Any]:
 
 def plain(column: Any) -> list[Any]:
     """Python values of a flat column; numpy's way is many times faster than Arrow's, but knows no null numbers."""
-    if column.null_count:
-        values: list[Any] = column.to_pylist()
-        return values
-    values = column.to_numpy(zero_copy_only=False).tolist()
+    values: list[Any] = column.to_pylist() if column.null_count else column.to_numpy(zero_copy_only=False).tolist()
     return values
 
 

@@ -13,7 +13,7 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.avro.decode import Decoder, Reader, parts
-from pipeline.avro.limits import Limits
+from pipeline.avro.limits import Limits  # noqa: TC001  a field of a named tuple
 from pipeline.flow.source import KEY, SOURCE
 from pipeline.flow.types import columns_of, nullable
 

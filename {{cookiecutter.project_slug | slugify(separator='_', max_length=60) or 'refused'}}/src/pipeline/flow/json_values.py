@@ -9,8 +9,8 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
+from pyspark.sql.functions import abs as magnitude
 from pyspark.sql.functions import (
-    abs as magnitude,
     coalesce,
     col,
     concat,

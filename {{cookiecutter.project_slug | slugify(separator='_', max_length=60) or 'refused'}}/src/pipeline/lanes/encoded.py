@@ -6,6 +6,7 @@ that it becomes a dead letter as a whole.
 
 from __future__ import annotations
 
+import json
 from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -16,8 +17,6 @@ from pipeline.avro.encode import Encoder
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
-
-import json
 
 
 class OutputSchema(NamedTuple):
@@ -47,11 +46,14 @@ def encode_into(values: list[Any], records: Any, schemas: Mapping[str, OutputSch
             if error is not None:
                 errors[place] = error
             else:
-                values[place] = schema.prefix + value if schema.prefix else value
+                values[place] = schema.prefix + (value or b"") if schema.prefix else value
     return errors
 
 
 def by_row(errors: Mapping[int, str], ends: Iterable[int]) -> dict[int, str]:
     """Errors of outputs as errors of their source rows; `ends` says where the outputs of each row end."""
     rows = np.searchsorted(np.fromiter(ends, np.int64), list(errors), side="right")
-    return {int(row): error for row, error in zip(reversed(rows.tolist()), reversed(errors.values()), strict=True)}
+    found: dict[int, str] = {}
+    for row, error in zip(rows.tolist(), errors.values(), strict=True):
+        found.setdefault(row, error)
+    return found

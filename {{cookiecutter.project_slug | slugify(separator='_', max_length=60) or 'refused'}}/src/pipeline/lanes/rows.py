@@ -75,7 +75,7 @@ def chunks(
         yield Chunk(first, until, rows)
 
 
-def lane_rows(
+def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows are read
     batches: Iterable[Any],
     partition: int,
     first: int,

@@ -33,7 +33,7 @@ class Summary:
     kinds: Mapping[str, int]
 
 
-def send(
+def send(  # noqa: PLR0913  all by name
     bootstrap: str,
     topic: str,
     *,
