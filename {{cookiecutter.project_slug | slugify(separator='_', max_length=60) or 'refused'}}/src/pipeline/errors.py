@@ -44,6 +44,10 @@ class Unreachable(PipelineError):
     exit_code = 6
 
 
+class RegistryAway(Unreachable):
+    """The schema registry did not answer within its time, so that records could not be judged; safe to try again."""
+
+
 class Stopped(PipelineError):
     """The job was told to stop, and did; nothing is wrong."""
 

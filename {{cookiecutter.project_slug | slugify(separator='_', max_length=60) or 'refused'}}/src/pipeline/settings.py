@@ -109,6 +109,10 @@ class Codec(Section):
     output: Literal["avro", "json"] = "json"
     schema_file: str = "schemas/payment.avsc"
     writer_schema_file: str = ""
+    input_framing: Literal["plain", "confluent"] = "plain"
+    output_framing: Literal["plain", "confluent"] = "plain"
+    registry_url: str = ""
+    registry_seconds: float = Field(default=30.0, gt=0, le=600)
     output_schema_files: str = "schemas/{topic}.avsc"
     max_bytes: int = Field(default=1_048_576, ge=1, le=1_000_000_000)
     max_items: int = Field(default=100_000, ge=1, le=100_000_000)

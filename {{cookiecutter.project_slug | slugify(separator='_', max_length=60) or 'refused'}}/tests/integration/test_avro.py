@@ -11,7 +11,11 @@ import fastavro
 import pytest
 from pyspark.sql.functions import col
 from tests.support.job import ALERT_ABOVE, SCHEMA, App, new_app
+from tests.support.registry import running_registry
 
+from pipeline.avro.framed import head
+from pipeline.errors import RegistryAway, SafeStop
+from pipeline.flow.codec import codec_of
 from pipeline.flow.expected import expected_outputs
 from pipeline.flow.outputs import emit, output, record
 from pipeline.local.malformed import UNDECODABLE_AVRO
@@ -24,7 +28,9 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from tests.support.job import Transform
 
+    from pipeline.flow.job import Job
     from pipeline.local.broker import Broker
+    from pipeline.observe.progress import Batch
     from pipeline.settings import Settings
 
 RECEIPT: dict[str, Any] = {**SCHEMA, "name": "Receipt"}
@@ -96,3 +102,61 @@ def test_undecodable_values_become_dead_letters_with_their_bytes_and_reasons(app
     assert seen.lanes[0].counters.dead_letters == {"decode": len(UNDECODABLE_AVRO) - 1, "trailing": 1}
     assert seen.lanes[0].counters.written == 1
     assert_exact(app)
+
+
+def test_framed_values_of_two_versions_wait_for_their_registry_and_are_written_framed(
+    broker: Broker, tmp_path: Path
+) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="the extra `registry` is not installed")
+    older = {**SCHEMA, "fields": [*SCHEMA["fields"], {"name": "gone", "type": "string"}]}
+    with running_registry() as registry:
+        framing = {"input_framing": "confluent", "output_framing": "confluent", "registry_seconds": 1.0}
+        app = avro_app(broker.bootstrap, tmp_path, codec={**framing, "registry_url": registry.url})
+        old, new = registry.add(older), registry.add(SCHEMA)
+        value = as_avro(b"p", b"a", 100, 1)
+        framed = [
+            head(new) + value,
+            head(old) + value + b"\x04so",
+            head(99) + value,
+            b"\x01" + value,
+            head(new) + value,
+        ]
+        app.put([(0, seq, "till", one) for seq, one in enumerate(framed)])
+        with pytest.raises(SafeStop, match="run `pipeline provision`, which registers it"):
+            app.run(transform=receipts(app.settings))
+        codec_of(app.settings).register(lambda _: None)
+        registry.mood = "down"
+        with pytest.raises(RegistryAway, match=f"schema registry {registry.url}: no answer") as stopped:
+            app.run(transform=receipts(app.settings))
+        assert stopped.value.exit_code == 6
+        registry.mood = "well"
+
+        def fall_silent(_job: Job, _batch: Batch) -> None:
+            registry.mood = "down"
+
+        seen = app.run(fall_silent, transform=receipts(app.settings))
+        assert seen.lanes[0].counters.dead_letters == {"unknown-schema": 1, "framing": 1}
+        registry.mood = "well"
+        values = [record.value or b"" for record in app.written(app.settings.output.topics[0])]
+        number = registry.add(RECEIPT, f"{app.settings.output.topics[0]}-value")
+        assert [value[:5] for value in values] == [head(number)] * 3
+        assert_exact(app)
+
+
+def test_a_registry_that_falls_silent_in_mid_run_stops_the_job_without_a_dead_letter(
+    broker: Broker, tmp_path: Path
+) -> None:
+    pytest.importorskip("confluent_kafka.schema_registry", reason="the extra `registry` is not installed")
+    with running_registry() as registry:
+        codec = {"input_framing": "confluent", "registry_seconds": 1.0, "registry_url": registry.url}
+        app = avro_app(broker.bootstrap, tmp_path, codec=codec)
+        number = registry.add(SCHEMA)
+        app.put([(0, 0, "till", head(number) + as_avro(b"p", b"a", 100, 1))])
+        registry.mood = "nonsense"
+        with pytest.raises(RegistryAway) as stopped:
+            app.run(transform=receipts(app.settings))
+        assert stopped.value.exit_code == 6
+        assert app.written(app.settings.output.dead_letter_topic) == []
+        registry.mood = "well"
+        app.run(transform=receipts(app.settings))
+        assert_exact(app)

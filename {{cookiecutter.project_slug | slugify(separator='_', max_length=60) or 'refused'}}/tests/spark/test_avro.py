@@ -178,7 +178,8 @@ def test_a_writers_schema_that_cannot_be_read_is_refused_with_field_and_file(tmp
     with pytest.raises(BadSettings) as refused:
         codec_for(tmp_path / "reader.avsc", **given)
     assert str(refused.value) == (
-        f"codec.writer_schema_file = '{tmp_path}/writer.avsc': what it writes cannot be read by {tmp_path}/reader.avsc: "
+        f"codec.writer_schema_file = '{tmp_path}/writer.avsc': "
+        f"what it writes cannot be read by {tmp_path}/reader.avsc: "
         "field b: the writer does not have it, and the reader has no default"
     )
 

@@ -1,4 +1,4 @@
-"""Values that no upstream should send, each with the reason that its dead letter must give; also the table of the docs."""
+"""Values that no upstream should send, each with the reason that its dead letter must give."""
 
 from __future__ import annotations
 

@@ -54,7 +54,7 @@ def _record(draw: st.DrawFn, numbers: Any, depth: int) -> dict[str, Any]:
     return {"type": "record", "name": f"Record{next(numbers)}", "fields": fields}
 
 
-def _type(draw: st.DrawFn, numbers: Any, depth: int) -> Any:
+def _type(draw: st.DrawFn, numbers: Any, depth: int) -> Any:  # noqa: PLR0911  one for each kind
     kinds = [*LOGICAL, "enum", "fixed", "optional", *(["array", "map", "record", "union"] if depth else [])]
     kind = draw(st.sampled_from(kinds))
     if kind in LOGICAL:
@@ -76,7 +76,7 @@ def _type(draw: st.DrawFn, numbers: Any, depth: int) -> Any:
     return _record(draw, numbers, depth - 1)
 
 
-def values(schema: Any) -> st.SearchStrategy[Any]:
+def values(schema: Any) -> st.SearchStrategy[Any]:  # noqa: PLR0911  one for each kind
     """Return values as plain fastavro takes them."""
     if isinstance(schema, list):
         return st.one_of([_tagged(branch) for branch in schema])

@@ -42,8 +42,8 @@ MICROS = (-62_135_596_800_000_000, 253_402_300_799_999_999)
 DECIMAL_BYTES = 16
 # The member of a union by the Python type of what fastavro returns; a name goes with a named type.
 NUMBERS = {"int": int, "long": int, "float": float, "double": float}
-PYTHON = {**NUMBERS, "boolean": bool, "bytes": bytes, "string": str, "array": list, "map": dict}
-NAMED_PYTHON = {"record": dict, "enum": str, "fixed": bytes}
+PYTHON: dict[str, type] = {**NUMBERS, "boolean": bool, "bytes": bytes, "string": str, "array": list, "map": dict}
+NAMED_PYTHON: dict[str, type] = {"record": dict, "enum": str, "fixed": bytes}
 NAMED = frozenset(NAMED_PYTHON)
 
 

@@ -16,6 +16,8 @@ UNKNOWN_SCHEMA = "unknown-schema"
 SCHEMA_MISMATCH = "schema-mismatch"
 ENCODE = "encode"
 OVERSIZED = "oversized"
+# No reason of a dead letter: the row cannot be judged, and the job must stop.
+STOP = "stop"
 REASONS = (DECODE, TRAILING, LIMITS, FRAMING, UNKNOWN_SCHEMA, SCHEMA_MISMATCH, ENCODE, OVERSIZED)
 
 
@@ -35,4 +37,4 @@ def told(reason: str, detail: str) -> str:
 def read(error: str) -> tuple[str, str]:
     """Reason and detail of a row's text."""
     reason, colon, detail = error.partition(": ")
-    return (reason, detail) if colon and reason in REASONS else (DECODE, error)
+    return (reason, detail) if colon and reason in {*REASONS, STOP} else (DECODE, error)

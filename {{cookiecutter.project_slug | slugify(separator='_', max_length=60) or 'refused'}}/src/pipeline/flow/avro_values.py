@@ -13,7 +13,9 @@ import pyarrow as pa
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.avro.decode import Decoder, Reader, parts
+from pipeline.avro.framed import FramedDecoder
 from pipeline.avro.limits import Limits  # noqa: TC001  a field of a named tuple
+from pipeline.avro.registry import registry
 from pipeline.flow.source import KEY, SOURCE
 from pipeline.flow.types import columns_of, nullable
 
@@ -29,12 +31,17 @@ class AvroInput(NamedTuple):
     reader: str
     writer: str
     limits: Limits
+    registry_url: str = ""  # only if values are framed
+    registry_seconds: float = 0.0
 
 
 @cache
-def decoder(given: AvroInput) -> Decoder:
+def decoder(given: AvroInput) -> Decoder | FramedDecoder:
     """One for each schema and process."""
-    return Decoder(Reader.of(json.loads(given.reader)), json.loads(given.writer), given.limits)
+    reader = Reader.of(json.loads(given.reader))
+    if given.registry_url:
+        return FramedDecoder(reader, registry(given.registry_url, given.registry_seconds), given.limits)
+    return Decoder(reader, json.loads(given.writer), given.limits)
 
 
 def decode_avro(records: DataFrame, reader: Reader, given: AvroInput) -> DataFrame:
@@ -59,7 +66,7 @@ def _stage(given: AvroInput) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return decode_batches
 
 
-def decoded(batch: Any, made: Decoder) -> Iterator[Any]:
+def decoded(batch: Any, made: Decoder | FramedDecoder) -> Iterator[Any]:
     """One batch of key, source and value to batches with the columns; in parts, so that memory stays bounded."""
     key, source, value = batch.columns
     values = value.to_numpy(zero_copy_only=False).tolist() if len(value) else []

@@ -13,16 +13,18 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.avro.compatible import mismatch
+from pipeline.avro.framed import head
 from pipeline.avro.limits import Limits
 from pipeline.avro.node import BadSchema, tree
-from pipeline.errors import BadSettings, SafeStop
+from pipeline.avro.registry import Away, Refused, registry
+from pipeline.errors import BadSettings, RegistryAway, SafeStop
 from pipeline.flow.avro_values import AvroInput, decode_avro
 from pipeline.flow.json_values import check_json, decode_json
 from pipeline.flow.types import columns_of, load_schema, misfit, reader_of
 from pipeline.lanes.encoded import OutputSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
@@ -69,12 +71,39 @@ class Codec:
         """Replace the column `value` by the schema's columns, and note in `_source` why a value was not sound."""
         if self.settings.input == "json":
             return decode_json(records, self.reader, self.limits)
-        given = AvroInput(json.dumps(self.reader.schema), self.writer, self.limits)
+        framed = self.settings.input_framing == "confluent"
+        url = self.settings.registry_url if framed else ""
+        seconds = self.settings.registry_seconds
+        given = AvroInput(json.dumps(self.reader.schema), self.writer, self.limits, url, seconds)
         return decode_avro(records, self.reader, given)
 
     def output_schemas(self) -> dict[str, OutputSchema]:
-        """What the lane writer encodes by."""
-        return {topic: OutputSchema(file.schema) for topic, file in self.outputs.items()}
+        """What the lane writer encodes by; of framed values also the ids, which the registry must know."""
+        if self.settings.output_framing == "plain":
+            return {topic: OutputSchema(file.schema) for topic, file in self.outputs.items()}
+        found = {}
+        for topic, file in self.outputs.items():
+            number = self._registered(topic, file, "id_of")
+            found[topic] = OutputSchema(file.schema, head(number))
+        return found
+
+    def register(self, say: Callable[[str], None]) -> None:
+        """Register the schemas of framed outputs; nothing else in this project does."""
+        if self.settings.output_framing == "confluent":
+            for topic, file in self.outputs.items():
+                say(f"schema {file.path}: registered for topic {topic} as {self._registered(topic, file, 'register')}")
+
+    def _registered(self, topic: str, file: OutputFile, question: str) -> int:
+        known = registry(self.settings.registry_url, self.settings.registry_seconds)
+        try:
+            return int(getattr(known, question)(f"{topic}-value", file.schema))
+        except Away as error:
+            raise RegistryAway(str(error)) from None
+        except Refused as error:
+            msg = (
+                f"topic {topic}, {file.path}: {error}: run `pipeline provision`, which registers it, or mend the schema"
+            )
+            raise SafeStop(msg) from None
 
     def check_output(self, topic: str, made: DataType) -> None:
         """The columns of an output fit the schema of its topic."""

@@ -8,12 +8,15 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, Any
 
 from pipeline.flow.codec import codec_of
+from pipeline.flow.preflight import largest
 from pipeline.flow.session import session
 from pipeline.flow.source import batch, records
 from pipeline.flow.transform import transform
 from pipeline.flow.types import nullable
 from pipeline.flow.usercode import apply
-from pipeline.lanes.rows import COLUMNS, outputs_of
+from pipeline.lanes.rows import COLUMNS, outputs_of, stop_if_told
+from pipeline.lanes.sizes import too_large
+from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
@@ -37,10 +40,12 @@ def expected_outputs(
     spark = session(settings)
     codec = codec_of(settings)
     schemas = codec.output_schemas()
+    output = Topics(settings.output_bootstrap)
+    limits = {topic: largest(output, topic) for topic in settings.output.topics}
     try:
         for part in _slices(ranges, SLICE // len(ranges)):
             rows = apply(transform, codec.decode(records(batch(spark, settings, part))), codec)
-            yield from _rows(collected(rows), schemas)
+            yield from _rows(collected(rows), schemas, limits)
     finally:
         spark.stop()
 
@@ -57,11 +62,15 @@ def _slices(ranges: Mapping[int, tuple[int, int]], width: int) -> Iterator[dict[
         ranges = {partition: (min(first + width, until), until) for partition, (first, until) in ranges.items()}
 
 
-def _rows(table: Any, schemas: Mapping[str, OutputSchema]) -> Iterator[tuple[int, int, list[Sendable] | None]]:
+def _rows(
+    table: Any, schemas: Mapping[str, OutputSchema], limits: Mapping[str, int]
+) -> Iterator[tuple[int, int, list[Sendable] | None]]:
     for part in table.to_batches():
         partitions, offsets, errors = (
             part.column(COLUMNS.index(name)).to_pylist() for name in ("partition", "offset", "error")
         )
+        stop_if_told(errors)
         made, wrong = outputs_of(part.column(COLUMNS.index("outputs")), schemas)
         for row, (partition, offset, error, outputs) in enumerate(zip(partitions, offsets, errors, made, strict=True)):
-            yield partition, offset, None if error is not None or row in wrong else outputs
+            unfit = error is not None or row in wrong or too_large(outputs, limits) is not None
+            yield partition, offset, None if unfit else outputs

@@ -126,6 +126,7 @@ class Job:
                 max_record_bytes=checked.max_record_bytes,
                 batch_bytes=checked.batch_bytes,
                 stop_file=str(stop_file),
+                topic_bytes=checked.topic_bytes,
                 schemas=codec.output_schemas(),
                 stages=codec.stages,
             )

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.errors import SafeStop
+from pipeline.avro.limits import STOP, read
+from pipeline.errors import RegistryAway, SafeStop
 from pipeline.lanes.encoded import by_row, encode_into
 from pipeline.lanes.stamps import stamps
 
@@ -96,6 +97,7 @@ def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows 
 def _rows(batch: Any, names: Identity, schemas: Mapping[str, OutputSchema]) -> list[Row]:
     _, offset, timestamp, headers, digest, error, outputs = batch.columns
     errors = _values(error)
+    stop_if_told(errors)
     made, wrong = outputs_of(outputs, schemas)
     for row, why in wrong.items():
         errors[row] = errors[row] or why
@@ -110,6 +112,13 @@ def _rows(batch: Any, names: Identity, schemas: Mapping[str, OutputSchema]) -> l
             strict=True,
         )
     )
+
+
+def stop_if_told(errors: list[str | None]) -> None:
+    """The codec could not judge a row, and cannot stop a job itself: Spark would only repeat its exception."""
+    for error in errors:
+        if error is not None and error.startswith(f"{STOP}: "):
+            raise RegistryAway(read(error)[1])
 
 
 def _values(column: Any) -> list[Any]:

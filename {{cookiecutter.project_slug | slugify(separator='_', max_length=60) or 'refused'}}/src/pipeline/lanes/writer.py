@@ -65,6 +65,7 @@ class LaneTask:
     batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
     stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun
     schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
+    topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
     stages: int = 0  # of the project's own, between source and user's function
 
 
@@ -138,14 +139,16 @@ class LaneWriter:
             return
         with commit.phase("judge"):  # 4
             ledger = Ledger.restore(self._settings.dedup, lane.producers)
-            judged = judge(rows, ledger, drop_stale=self._settings.dedup.stale == "drop")
+            drop_stale = self._settings.dedup.stale == "drop"
+            judged = judge(rows, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
             check_topics(judged.outputs, self._settings.output.topics)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
         with commit.phase("produce"):  # 5
             transaction.begin()
             self._attempts.began()
             transaction.send_all(judged.outputs)
-            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead))
+            limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
+            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead, limit))
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
             transaction.flush_and_compare(recalled.end)
         describe = partial(commit.describe, rows, written=len(judged.outputs))
