@@ -131,6 +131,13 @@ UNSOUND: dict[str, tuple[bytes | None, str | None]] = {
 }
 
 
+@pytest.mark.bad_input("JSON: NaN, a number beyond its type, 1e999", "decode")
+@pytest.mark.bad_input("JSON: duplicate keys, at any depth", "decode")
+@pytest.mark.bad_input("JSON: 100,000 brackets, 5,000 digits", "decode")
+@pytest.mark.bad_input("JSON: half of a surrogate pair", "decode")
+@pytest.mark.bad_input("JSON: cut off, two values, anything behind the object, not UTF-8, byte order mark", "decode")
+@pytest.mark.bad_input("JSON: time beyond the year 9999, decimal that would be rounded", "decode")
+@pytest.mark.bad_input("JSON: more bytes than codec.max_bytes", "limits")
 def test_an_unsound_value_keeps_its_row_and_says_why(spark: SparkSession, schema: Codec) -> None:
     values = [value for value, _ in UNSOUND.values()]
     rows = decoded(spark, schema, [*values, event()])

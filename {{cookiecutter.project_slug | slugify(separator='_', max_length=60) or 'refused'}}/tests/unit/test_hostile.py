@@ -17,6 +17,7 @@ from pipeline.avro.decode import Decoder, Reader, parts
 from pipeline.avro.limits import LIMITS, REASONS, Limits, read
 from pipeline.avro.node import BadSchema, tree
 from pipeline.avro.scan import scan
+from pipeline.lanes.letters import headers_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -66,6 +67,7 @@ def test_a_hostile_value_gets_the_same_reason_among_many(name: str) -> None:
     assert among == [alone] * 200
 
 
+@pytest.mark.bad_input("Avro: record in a record, 20,000 and 200,000 deep", "limits")
 @pytest.mark.parametrize("depth", [100, 20_000, 200_000])
 def test_a_value_nested_too_deep_is_refused_before_it_is_decoded(depth: int) -> None:
     decoder = Decoder(Reader.of(LINK), CHAIN)
@@ -146,6 +148,16 @@ def test_a_value_that_was_damaged_is_never_read_beyond_its_end(data: st.DataObje
     mixed = [*values[:place], bytes(broken), *values[place + 1 :]]
     errors = Decoder(Reader.of(chosen)).decode(mixed)[1]
     assert [error for row, error in enumerate(errors) if row != place] == [None] * (len(values) - 1)
+
+
+@pytest.mark.bad_input("header names that are not UTF-8, of a record that becomes a dead letter", "its own reason")
+def test_header_names_that_cannot_be_read_do_not_stop_a_letter() -> None:
+    class Odd:
+        def headers(self) -> Any:
+            return b"\xff".decode()
+
+    odd: Any = Odd()
+    assert headers_of(odd) == [("dead-letter-headers", b"names of headers are not UTF-8: see the source record")]
 
 
 def test_a_batch_is_decoded_in_parts_of_bounded_size() -> None:

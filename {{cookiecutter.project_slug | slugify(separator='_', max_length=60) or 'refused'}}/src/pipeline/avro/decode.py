@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 import fastavro
 
+from pipeline.avro.collector import paused
 from pipeline.avro.columns import Columns, arrow_type
 from pipeline.avro.limits import SCHEMA_MISMATCH, Limits, told
 from pipeline.avro.node import BadSchema, Node, bare, tree
@@ -65,8 +66,9 @@ class Decoder:
 
     def decode(self, values: Sequence[bytes | None]) -> tuple[list[pa.Array], list[str | None]]:
         """The columns of a batch, null where there is an error, and the errors."""
-        records, errors = self.records(values)
-        return Columns(errors).record(self._reader.node, records), errors
+        with paused():
+            records, errors = self.records(values)
+            return Columns(errors).record(self._reader.node, records), errors
 
     def records(self, values: Sequence[bytes | None]) -> tuple[list[dict[str, Any] | None], list[str | None]]:
         """Decode into plain records, None where there is an error."""

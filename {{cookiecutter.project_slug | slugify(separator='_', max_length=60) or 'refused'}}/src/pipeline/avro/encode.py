@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import os
 from io import BytesIO
-from itertools import pairwise
+from itertools import pairwise, repeat
 from typing import TYPE_CHECKING, Any
 
 import fastavro
@@ -16,6 +16,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from pipeline.avro.collector import paused
 from pipeline.avro.columns import DECIMAL_BYTES, NAMED, TIMES, arrow_type, members
 from pipeline.avro.decode import Reader
 from pipeline.avro.limits import ENCODE, told
@@ -44,18 +45,24 @@ class Encoder:
 
     def encode(self, column: Any) -> tuple[list[bytes | None], list[str | None]]:
         """The values of a column without nulls, None where there is an error, and the errors."""
+        with paused():
+            return self._encoded(column)
+
+    def _encoded(self, column: Any) -> tuple[list[bytes | None], list[str | None]]:
         errors: list[str | None] = [None] * len(column)
-        records = _Values(errors).column(self._node, column, np.arange(len(column)))
+        mark = os.urandom(MARK_BYTES)
+        records = _Values(errors).marked(self._node, column, mark)
+        if not any(errors):
+            return self._written(records, list(range(len(records))), errors, mark), errors
         sound = [row for row, error in enumerate(errors) if error is None]
         values: list[bytes | None] = [None] * len(column)
-        for row, value in zip(sound, self._written([records[row] for row in sound], sound, errors), strict=True):
+        for row, value in zip(sound, self._written([records[row] for row in sound], sound, errors, mark), strict=True):
             values[row] = value
         return values, errors
 
-    def _written(self, records: list[dict[str, Any]], rows: list[int], errors: list[str | None]) -> list[Any]:
-        mark = os.urandom(MARK_BYTES)
-        for record in records:
-            record[MARK] = mark
+    def _written(
+        self, records: list[dict[str, Any]], rows: list[int], errors: list[str | None], mark: bytes
+    ) -> list[Any]:
         stream = BytesIO()
         try:
             fastavro.schemaless_writer(stream, self._marked, records)
@@ -88,6 +95,17 @@ class _Values:
 
     def __init__(self, errors: list[str | None]) -> None:
         self._errors = errors
+
+    def marked(self, node: Node, column: Any, mark: bytes) -> list[dict[str, Any]]:
+        """The records of a column without nulls, each with the mark behind its fields."""
+        rows = np.arange(len(column))
+        parts = zip(node.names, node.children, strict=True)
+        columns = [self.column(child, pc.struct_field(column, name), rows) for name, child in parts]
+        names = (*node.names, MARK)
+        if len(columns) == 0:
+            return [{MARK: mark} for _ in rows]
+        # All are of one length; to have that checked again costs a tenth of the encoding.
+        return [dict(zip(names, row, strict=False)) for row in zip(*columns, repeat(mark), strict=False)]
 
     def column(self, node: Node, column: Any, rows: Any) -> list[Any]:
         """The values of a column; `rows` says to which row each belongs."""

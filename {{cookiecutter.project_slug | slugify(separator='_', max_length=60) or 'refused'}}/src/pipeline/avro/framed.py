@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.avro.collector import paused
 from pipeline.avro.columns import Columns
 from pipeline.avro.compatible import mismatch
 from pipeline.avro.decode import TOMBSTONE, Decoder, Reader
@@ -50,7 +51,8 @@ class FramedDecoder:
                 for row in rows:
                     errors[row] = why
                 continue
-            found, wrong = decoder.records([(values[row] or b"")[HEAD_BYTES:] for row in rows])
+            with paused():
+                found, wrong = decoder.records([(values[row] or b"")[HEAD_BYTES:] for row in rows])
             for row, record, wrong_one in zip(rows, found, wrong, strict=True):
                 records[row], errors[row] = record, wrong_one
         return Columns(errors).record(self._reader.node, records), errors

@@ -15,6 +15,8 @@ from pipeline.lanes.sizes import size
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
+    from confluent_kafka import Message
+
     from pipeline.lanes.transaction import Headers, Sendable
     from pipeline.settings import Settings
 
@@ -46,11 +48,19 @@ def dead_letters(
         position: Headers = [
             (PREFIX + name, text.encode(errors="backslashreplace")) for name, text in zip(POSITION, told, strict=True)
         ]
-        original = (message.key(), message.value(), message.headers() or [])
+        original = (message.key(), message.value(), headers_of(message))
         if limit is not None and size(original[0], original[1], [*original[2], *position]) > limit:
             original = cut(*original, limit - size(None, None, position))
         key, value, headers = original
         yield settings.output.dead_letter_topic, key, value, [*headers, *position]
+
+
+def headers_of(message: Message) -> Headers:
+    """The original headers; the client cannot hand over names that are not UTF-8, and a lane must not stop for them."""
+    try:
+        return message.headers() or []
+    except UnicodeDecodeError:
+        return [(f"{PREFIX}headers", b"names of headers are not UTF-8: see the source record")]
 
 
 def cut(
