@@ -31,6 +31,7 @@ Exit codes:
 4 replaced by a newer run; do not start again
 5 the output is not exact
 6 a Kafka cluster cannot be reached; safe to try again
+7 the schema registry does not answer; safe to try again
 """
 
 app = typer.Typer(

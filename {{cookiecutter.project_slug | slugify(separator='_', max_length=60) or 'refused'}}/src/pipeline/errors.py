@@ -44,8 +44,10 @@ class Unreachable(PipelineError):
     exit_code = 6
 
 
-class RegistryAway(Unreachable):
+class RegistryAway(PipelineError):
     """The schema registry did not answer within its time, so that records could not be judged; safe to try again."""
+
+    exit_code = 7
 
 
 class Stopped(PipelineError):

@@ -128,7 +128,7 @@ def test_framed_values_of_two_versions_wait_for_their_registry_and_are_written_f
         registry.mood = "down"
         with pytest.raises(RegistryAway, match=f"schema registry {registry.url}: no answer") as stopped:
             app.run(transform=receipts(app.settings))
-        assert stopped.value.exit_code == 6
+        assert stopped.value.exit_code == 7
         registry.mood = "well"
 
         def fall_silent(_job: Job, _batch: Batch) -> None:
@@ -155,7 +155,7 @@ def test_a_registry_that_falls_silent_in_mid_run_stops_the_job_without_a_dead_le
         registry.mood = "nonsense"
         with pytest.raises(RegistryAway) as stopped:
             app.run(transform=receipts(app.settings))
-        assert stopped.value.exit_code == 6
+        assert stopped.value.exit_code == 7
         assert app.written(app.settings.output.dead_letter_topic) == []
         registry.mood = "well"
         app.run(transform=receipts(app.settings))
