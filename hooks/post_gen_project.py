@@ -23,6 +23,10 @@ UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
         "MIT": (),
         "Proprietary": ("LICENSE",),
     },
+    "value_format": {  # a setting of pipeline.toml; both need the same files
+        "avro": (),
+        "json": (),
+    },
     "ci_provider": {
         "github": (".gitlab-ci.yml",),
         "gitlab": (".github",),

@@ -34,6 +34,7 @@ OUTPUT_TOPICS = ("receipts", "alerts")
 
 CHOICES = {
     "license": ("Apache-2.0", "MIT", "Proprietary"),
+    "value_format": ("avro", "json"),
     "ci_provider": ("github", "gitlab", "none"),
     "monitoring": ("prometheus-grafana", "none"),
     "containers": ("docker", "none"),
@@ -177,6 +178,7 @@ RULES = {
         "payments",
         is_topic,
     ),
+    "value_format": choice("value_format"),
     "ci_provider": choice("ci_provider"),
     "monitoring": choice("monitoring"),
     "containers": choice("containers"),

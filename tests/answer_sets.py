@@ -13,6 +13,7 @@ SUPPORTED: dict[str, dict[str, str]] = {
     "default": {},
     "minimal": {
         "license": "Proprietary",
+        "value_format": "json",
         "ci_provider": "none",
         "monitoring": "none",
         "containers": "none",

@@ -72,7 +72,7 @@ def test_broken_jinja_is_refused_by_the_tool_itself(text: str, bake: Bake, tmp_p
     assert files(tmp_path) == ["out/"]
 
 
-@pytest.mark.parametrize("choice", ["license", "ci_provider", "monitoring", "containers"])
+@pytest.mark.parametrize("choice", ["license", "value_format", "ci_provider", "monitoring", "containers"])
 def test_an_answer_that_is_not_offered_is_refused(choice: str, bake: Bake, tmp_path: Path) -> None:
     """On the command line by cookiecutter, which names the choices."""
     with pytest.raises(ValueError, match="the choices are"):

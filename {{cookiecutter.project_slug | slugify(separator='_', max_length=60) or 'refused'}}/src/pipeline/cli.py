@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__
+from pipeline import __version__, cli_letters
 from pipeline.errors import NotExact, PipelineError
 from pipeline.settings import load
 
@@ -31,6 +31,7 @@ Exit codes:
 4 replaced by a newer run; do not start again
 5 the output is not exact
 6 a Kafka cluster cannot be reached; safe to try again
+7 the schema registry does not answer; safe to try again
 """
 
 app = typer.Typer(
@@ -42,6 +43,8 @@ app = typer.Typer(
     "`pipeline run` processes, `pipeline audit` proves the result.",
     epilog=EXIT_CODES,
 )
+
+app.add_typer(cli_letters.app, name="dead-letters")
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)
@@ -102,7 +105,12 @@ def provision(
 
     settings = load(settings_file)
     lines: list[str] = []
-    lanes.provision(settings, lines.append if as_json else print)
+    say = lines.append if as_json else print
+    if settings.codec.output_framing == "confluent":
+        from pipeline.flow.codec import codec_of  # noqa: PLC0415  it needs Spark's types
+
+        codec_of(settings).register(say)
+    lanes.provision(settings, say)
     if accept_loss:
         lanes.accept_loss(settings, lines.append if as_json else print)
     if as_json:

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks):
+    for find in (_topics, _headers, _chunks, _registry):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -53,6 +53,15 @@ def _headers(settings: Settings) -> Iterator[tuple[str, str]]:
         if name in seen:
             yield f"identity.{key}", f"{name!r} is the same header as identity.{seen[name]}; each needs its own"
         seen[name] = key
+
+
+def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Framed values need a registry, whose password has no place in a settings file."""
+    codec = settings.codec
+    if "confluent" in {codec.input_framing, codec.output_framing} and not codec.registry_url.startswith("http"):
+        yield "codec.registry_url", "'': framed values need it, for example http://registry:8081"
+    if "@" in codec.registry_url:
+        yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

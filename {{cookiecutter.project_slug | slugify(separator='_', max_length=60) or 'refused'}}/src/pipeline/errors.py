@@ -44,6 +44,12 @@ class Unreachable(PipelineError):
     exit_code = 6
 
 
+class RegistryAway(PipelineError):
+    """The schema registry did not answer within its time, so that records could not be judged; safe to try again."""
+
+    exit_code = 7
+
+
 class Stopped(PipelineError):
     """The job was told to stop, and did; nothing is wrong."""
 

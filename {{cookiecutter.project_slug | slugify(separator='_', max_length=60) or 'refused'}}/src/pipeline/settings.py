@@ -103,10 +103,21 @@ class Transaction(Section):
 
 
 class Codec(Section):
-    """How source values become columns."""
+    """How source values become columns, and records become values."""
 
-    format: Literal["json"] = "json"
+    input: Literal["avro", "json"] = "json"
+    output: Literal["avro", "json"] = "json"
     schema_file: str = "schemas/payment.avsc"
+    writer_schema_file: str = ""
+    input_framing: Literal["plain", "confluent"] = "plain"
+    output_framing: Literal["plain", "confluent"] = "plain"
+    registry_url: str = ""
+    registry_seconds: float = Field(default=30.0, gt=0, le=600)
+    output_schema_files: str = "schemas/{topic}.avsc"
+    max_bytes: int = Field(default=1_048_576, ge=1, le=1_000_000_000)
+    max_items: int = Field(default=100_000, ge=1, le=100_000_000)
+    # A walk of one value goes as deep in Python's own stack.
+    max_depth: int = Field(default=32, ge=1, le=200)
 
 
 class Spark(Section):

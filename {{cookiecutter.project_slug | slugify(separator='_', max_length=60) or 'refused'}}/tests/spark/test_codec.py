@@ -3,21 +3,22 @@
 from __future__ import annotations
 
 import json
+from datetime import UTC, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.spark import decoded
+from tests.support.spark import codec_for, decoded
 
 from pipeline.errors import BadSettings
-from pipeline.flow.codec import read_schema
 from pipeline.local.malformed import UNDECODABLE
 
 if TYPE_CHECKING:
     from pathlib import Path
 
     from pyspark.sql import SparkSession
-    from pyspark.sql.types import StructType
+
+    from pipeline.flow.codec import Codec
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
 FIELDS: list[dict[str, Any]] = [
@@ -26,26 +27,30 @@ FIELDS: list[dict[str, Any]] = [
     {"name": "at", "type": {"type": "long", "logicalType": "timestamp-millis"}},
     {"name": "note", "type": ["null", "string"]},
     {"name": "count", "type": ["null", "int"]},
+    {"name": "ratio", "type": ["null", "double"]},
     {
         "name": "place",
         "type": ["null", {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}],
     },
     {"name": "parts", "type": ["null", {"type": "array", "items": DECIMAL}]},
 ]
+DEEP: Any = "int"
+for _ in range(200):
+    DEEP = {"type": "array", "items": DEEP}
 BROKEN = "not one JSON object of this schema"
 
 
 @pytest.fixture
-def schema(tmp_path: Path) -> StructType:
+def schema(tmp_path: Path) -> Codec:
     """Return a schema of each kind of field."""
     return schema_of(tmp_path, {"type": "record", "name": "Event", "fields": FIELDS})
 
 
-def schema_of(folder: Path, schema: Any) -> StructType:
+def schema_of(folder: Path, schema: Any) -> Codec:
     """Return what a schema file with this content describes."""
     path = folder / "event.avsc"
     path.write_text(schema if isinstance(schema, str) else json.dumps(schema), encoding="utf-8")
-    return read_schema(path)
+    return codec_for(path)
 
 
 def event(**changed: str) -> bytes:
@@ -54,15 +59,15 @@ def event(**changed: str) -> bytes:
     return b"{%s}" % ",".join(f'"{name}":{text}' for name, text in fields.items()).encode()
 
 
-def test_sound_values_arrive_to_the_last_digit(spark: SparkSession, schema: StructType) -> None:
+def test_sound_values_arrive_to_the_last_digit(spark: SparkSession, schema: Codec) -> None:
     amounts = ["1.10", "0", "-0.01", "9999999999.99", "-9999999999.99", "1e2", "1.100", '"1.50"', "0.1"]
     rows = decoded(spark, schema, [event(amount=amount) for amount in amounts])
     assert [row["_source"]["error"] for row in rows] == [None] * len(rows)
     assert [row["amount"] for row in rows] == [Decimal(amount.strip('"')) for amount in amounts]
-    assert {row["at"] for row in rows} == {1}
+    assert {row["at"] for row in rows} == {datetime.fromtimestamp(0.001, UTC).replace(tzinfo=None)}
 
 
-def test_fields_that_may_be_null_may_be_missing(spark: SparkSession, schema: StructType) -> None:
+def test_fields_that_may_be_null_may_be_missing(spark: SparkSession, schema: Codec) -> None:
     full = event(note='"n"', count="7", place='{"city":"Bern"}', parts="[1.10,2]", more='{"unknown":[1]}')
     rows = decoded(spark, schema, [full, event(), event(note="null", count="null", place="null", parts="null")])
     assert [row["_source"]["error"] for row in rows] == [None, None, None]
@@ -71,7 +76,9 @@ def test_fields_that_may_be_null_may_be_missing(spark: SparkSession, schema: Str
     assert others == [(None, None, None, None)] * 2
 
 
-UNSOUND: dict[str, tuple[bytes | None, str]] = {
+STRICT = "duplicate keys, or not strict JSON"
+HALF = "half of a surrogate pair"
+UNSOUND: dict[str, tuple[bytes | None, str | None]] = {
     "null": (None, "null value (tombstone)"),
     "empty": (b"", BROKEN),
     "blank": (b" \n", BROKEN),
@@ -106,10 +113,32 @@ UNSOUND: dict[str, tuple[bytes | None, str]] = {
     "would be rounded": (event(amount="1.005"), "field amount has too many decimals"),
     "would be rounded in a list": (event(parts="[1,1.005]"), "field parts has too many decimals"),
     "decimal comma": (event(amount='"1,50"'), BROKEN),
+    "duplicate key": (event()[:-1] + b',"id":"f"}', STRICT),
+    "duplicate key within": (event(more='{"a":[{"b":1,"b":2}]}'), STRICT),
+    "infinite": (event(more="1e999"), None),
+    "infinite number": (event(ratio="1e999"), "field ratio is too large"),
+    "100,000 brackets": (b"[" * 100_000, BROKEN),
+    "100,000 brackets within": (event(more="[" * 100_000 + "]" * 100_000), BROKEN),
+    "5,000 digits": (event(at="9" * 5_000), BROKEN),
+    "5,000 digits within": (event(more="9" * 5_000), BROKEN),
+    "first half of a surrogate pair": (event(id=r'"\ud800"'), HALF),
+    "second half of a surrogate pair": (event(id=r'"\udc00"'), HALF),
+    "halves in the wrong order": (event(id=r'"\udc00\ud800"'), HALF),
+    "whole surrogate pair": (event(id=r'"\ud83d\ude00"'), None),
+    "escaped backslash": (event(id=r'"\\\\ud800"'), None),
+    "year 10000": (event(at="253402300800000"), "field at: a time beyond the years 1 to 9999"),
+    "more than the limit": (event(id='"' + "x" * 1_048_577 + '"'), "limits: more than codec.max_bytes = 1048576"),
 }
 
 
-def test_an_unsound_value_keeps_its_row_and_says_why(spark: SparkSession, schema: StructType) -> None:
+@pytest.mark.bad_input("JSON: NaN, a number beyond its type, 1e999", "decode")
+@pytest.mark.bad_input("JSON: duplicate keys, at any depth", "decode")
+@pytest.mark.bad_input("JSON: 100,000 brackets, 5,000 digits", "decode")
+@pytest.mark.bad_input("JSON: half of a surrogate pair", "decode")
+@pytest.mark.bad_input("JSON: cut off, two values, anything behind the object, not UTF-8, byte order mark", "decode")
+@pytest.mark.bad_input("JSON: time beyond the year 9999, decimal that would be rounded", "decode")
+@pytest.mark.bad_input("JSON: more bytes than codec.max_bytes", "limits")
+def test_an_unsound_value_keeps_its_row_and_says_why(spark: SparkSession, schema: Codec) -> None:
     values = [value for value, _ in UNSOUND.values()]
     rows = decoded(spark, schema, [*values, event()])
     assert [row["_source"]["offset"] for row in rows] == list(range(len(values) + 1))
@@ -118,7 +147,7 @@ def test_an_unsound_value_keeps_its_row_and_says_why(spark: SparkSession, schema
     assert sound is None
 
 
-def test_nothing_that_the_workload_calls_undecodable_is_decoded(spark: SparkSession, schema: StructType) -> None:
+def test_nothing_that_the_workload_calls_undecodable_is_decoded(spark: SparkSession, schema: Codec) -> None:
     rows = decoded(spark, schema, UNDECODABLE)
     assert None not in [row["_source"]["error"] for row in rows]
 
@@ -128,19 +157,25 @@ def test_nothing_that_the_workload_calls_undecodable_is_decoded(spark: SparkSess
     [
         ("{", "not valid JSON"),
         ('"string"', "the schema must be a record"),
-        ("12", "12 has no column type here"),
-        ("null", "null has no column type here"),
-        ({"type": "record", "name": "E"}, "a record needs fields, each with name and type"),
-        ({"type": "record", "name": "E", "fields": [{"type": "string"}]}, "a record needs fields"),
-        ({"type": "record", "name": "E", "fields": ["x"]}, "a record needs fields"),
-        ({"name": "E"}, "null has no column type here"),
+        ("12", "12 is no Avro type"),
+        ("null", "null is no Avro type"),
+        ({"type": "record", "name": "E"}, "needs fields, each with name and type"),
+        ({"type": "record", "name": "E", "fields": [{"type": "string"}]}, "needs fields, each with name and type"),
+        ({"type": "record", "name": "E", "fields": ["x"]}, "needs fields, each with name and type"),
+        ({"type": "record", "fields": []}, "needs a name"),
+        ({"name": "E"}, "is no Avro type"),
+        ("[" * 100_000, "not valid JSON"),
+        ({"type": "record", "name": "E", "fields": [{"name": "x", "type": DEEP}]}, "nested deeper than 64 levels"),
         *(
             ({"type": "record", "name": "E", "fields": fields}, line)
             for fields, line in [
-                ([{"name": "x"}], "field x: null has no column type here"),
-                ([{"name": "x", "type": "text"}], 'field x: "text" has no column type here'),
-                ([{"name": "x", "type": ["int", "string"]}], "field x: ["),
-                ([{"name": "x", "type": {"type": "fixed", "size": 3, "name": "F"}}], "field x: {"),
+                ([{"name": "x"}], "field x: null is no Avro type"),
+                ([{"name": "x", "type": "text"}], 'field x: "text" is no Avro type'),
+                ([{"name": "x", "type": "null"}], "field x: a type that is always null has no column"),
+                ([{"name": "x", "type": ["null"]}], "field x: a type that is always null has no column"),
+                ([{"name": "x", "type": ["null", "E"]}], "the type E contains itself"),
+                ([{"name": "x", "type": ["int", "string"]}], "field x: a union of several types cannot be read from"),
+                ([{"name": "x", "type": {"type": "fixed", "size": -3, "name": "F"}}], "field x: {"),
                 ([{"name": "x", "type": {"type": "bytes", "logicalType": "decimal"}}], "field x: {"),
                 ([{"name": "x", "type": {**DECIMAL, "precision": 39}}], "field x: {"),
                 ([{"name": "x", "type": {**DECIMAL, "scale": 13}}], "field x: {"),
@@ -162,4 +197,4 @@ def test_a_mistake_in_a_schema_file_is_one_line_that_names_it(tmp_path: Path, co
 @pytest.mark.parametrize("name", ["missing.avsc", "."])
 def test_a_schema_file_that_cannot_be_read_is_one_line_that_names_it(tmp_path: Path, name: str) -> None:
     with pytest.raises(BadSettings, match=r"^codec.schema_file = .*: cannot be read: "):
-        read_schema(tmp_path / name)
+        codec_for(tmp_path / name)

@@ -6,8 +6,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.functions import col, lit
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
-from tests.support.spark import Written, written
+from tests.support.spark import Written, columns, written
 
 from pipeline.flow.outputs import emit, output
 
@@ -16,7 +15,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import Column, SparkSession
 
-SCHEMA = StructType([StructField("id", StringType()), StructField("count", IntegerType())])
+SCHEMA = columns(id="string", count="int")
 
 
 @pytest.fixture

@@ -20,8 +20,7 @@ from pyspark.sql.functions import (
     udf,
 )
 from pyspark.sql.functions import max as largest
-from pyspark.sql.types import IntegerType, StringType, StructField, StructType
-from tests.support.spark import written
+from tests.support.spark import columns, written
 
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.outputs import emit, output
@@ -29,7 +28,7 @@ from pipeline.flow.outputs import emit, output
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-SCHEMA = StructType([StructField("id", StringType()), StructField("count", IntegerType())])
+SCHEMA = columns(id="string", count="int")
 VALUES = [b'{"id":"a","count":1}', b'{"id":"b","count":2}']
 
 

@@ -179,7 +179,7 @@ class App:
 
     def send(self, count: int = 1_000, seed: int = 1) -> None:
         """Send payments, and all that goes wrong upstream; another seed has other producers."""
-        send(self.bootstrap, self.topic, count=count, seed=seed)
+        send(self.bootstrap, self.topic, count=count, seed=seed, form=self.settings.codec.input)
 
     def pay(self, partition: int, numbers: range, producer: str = "till") -> None:
         """Send plain payments to one partition, numbered as one transaction of one producer."""
@@ -321,7 +321,7 @@ def new_app(
             "replication": 1,
         },
         "transaction": {"timeout_ms": 20_000},
-        "codec": {"schema_file": str(schema)},
+        "codec": {"schema_file": str(schema), "output_schema_files": f"{folder}/{{topic}}.avsc"},
         # Two tasks at once: each has a Python worker of its own, which takes a second of CPU to start.
         "spark": {"master": "local[2,4]", "checkpoint": str(folder / "checkpoint")},
     }

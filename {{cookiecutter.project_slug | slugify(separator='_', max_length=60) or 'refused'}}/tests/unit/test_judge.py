@@ -100,6 +100,7 @@ def test_a_stale_row_is_a_dead_letter_or_dropped_by_setting_and_counted_either_w
     [row(0, None), row(0, b"-1"), row(0, b"0", producer=None), row(0, b"0", producer=b""), row(0, b"0", repeated=True)],
     ids=["missing", "malformed", "no producer", "empty producer", "repeated header"],
 )
+@pytest.mark.bad_input("identity header missing, empty, repeated, negative, beyond its type, or not digits", "identity")
 def test_a_row_without_a_sound_identity_is_a_dead_letter_and_unknown_to_the_ledger(bad: Row) -> None:
     result = judged(bad, row(1, b"0"))
     assert reasons(result) == [(0, "identity")]

@@ -116,7 +116,8 @@ def test_counters_go_on_from_the_lane_records_after_a_restart(exposed: Exposed) 
     hits = {hit: exposed.lane("pipeline_dedup_hits_total", verdict=hit) for hit in families.HITS}
     assert hits == {"duplicate": 2, "stale": 0, "old-epoch": 0, "conflict": 1}
     letters = {why: exposed.lane("pipeline_dead_letters_total", reason=why) for why in families.REASONS}
-    assert letters == {"identity": 3, "stale": 0, "old-epoch": 0, "conflict": 1, "decode": 0}
+    assert {why: count for why, count in letters.items() if count} == {"identity": 3, "conflict": 1}
+    assert {"stale", "old-epoch", "decode", "trailing", "limits", "framing", "encode", "oversized"} <= letters.keys()
     assert exposed.value("pipeline_run") == 3
 
 

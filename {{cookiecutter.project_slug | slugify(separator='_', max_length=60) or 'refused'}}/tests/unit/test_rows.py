@@ -92,13 +92,13 @@ def test_a_row_without_an_outputs_array_has_no_outputs_and_leaves_its_neighbours
     output = {"topic": "t", "key": b"k", "value": b"v", "headers": None}
     column = pa.array([[output], None, [], [output, output]], pa.list_(OUTPUT))
     sent = ("t", b"k", b"v", None)
-    assert outputs_of(column) == [[sent], [], [], [sent, sent]]
+    assert outputs_of(column) == ([[sent], [], [], [sent, sent]], {})
 
 
 def test_an_output_whose_condition_does_not_hold_is_left_out() -> None:
     sent = ("receipts", b"k", b"v", None)
     column = pa.array([[None, _output(*sent)], [None, None], [_output(*sent), None, _output(*sent)]], pa.list_(OUTPUT))
-    assert outputs_of(column) == [[sent], [], [sent, sent]]
+    assert outputs_of(column) == ([[sent], [], [sent, sent]], {})
 
 
 def test_empty_batches_are_passed_over() -> None:

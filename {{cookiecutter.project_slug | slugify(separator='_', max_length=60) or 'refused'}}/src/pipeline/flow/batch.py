@@ -60,7 +60,7 @@ def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes:
     """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop."""
     ranges = ranges_of(batch)
     written = rows(batch).mapInArrow(task_body(lanes.tasks(ranges)), REPORT_SCHEMA)
-    check_plan(written, batch, writer=True)
+    check_plan(written, batch, writer=True, stages=lanes.task.stages)
     reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
@@ -97,7 +97,8 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
     """Write a lane; a reason to stop is a result, since Spark would only repeat an exception."""
     writer = LaneWriter(task)
     try:
-        writer.write(lane_rows(batches, task.partition, task.first, task.until, task.settings.identity))
+        names, schemas = task.settings.identity, task.schemas
+        writer.write(lane_rows(batches, task.partition, task.first, task.until, names, schemas))
     except tuple(STOPS.values()) as error:
         writer.report.note_stop(error)
         for _ in batches:  # Spark expects its input to be read to the end

@@ -1,219 +1,153 @@
-"""Source values to columns, by the schema in `schemas/`.
+"""How this job reads and writes values: the formats of the settings, and the schemas in `schemas/`.
 
 Guarantee: no record disappears here, and no number is altered. A value that cannot be decoded as it stands, to the
 last digit and the last byte, keeps its row; its error says why, so that the lane writer makes a dead letter of it.
-Spark's parser sets a limit: where the schema says string, a number is taken too, as Spark would print it.
+Schemas are checked at start: they exist, the reader's can read the writer's, and output columns fit theirs.
 """
 
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
 
-from pyspark.sql.functions import coalesce, col, concat, from_json, is_valid_utf8, lit, when
-from pyspark.sql.types import (
-    ArrayType,
-    BinaryType,
-    BooleanType,
-    DataType,
-    DateType,
-    DecimalType,
-    DoubleType,
-    FloatType,
-    IntegerType,
-    LongType,
-    MapType,
-    StringType,
-    StructField,
-    StructType,
-)
-
-from pipeline.errors import BadSettings
-from pipeline.flow.source import KEY, SOURCE
+from pipeline.avro.compatible import mismatch
+from pipeline.avro.framed import head
+from pipeline.avro.limits import Limits
+from pipeline.avro.node import BadSchema, tree
+from pipeline.avro.registry import Away, Refused, registry
+from pipeline.errors import BadSettings, RegistryAway, SafeStop
+from pipeline.flow.avro_values import AvroInput, decode_avro
+from pipeline.flow.json_values import check_json, decode_json
+from pipeline.flow.types import columns_of, load_schema, misfit, reader_of
+from pipeline.lanes.encoded import OutputSchema
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
-    from pathlib import Path
+    from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import DataFrame
+    from pyspark.sql.types import DataType, StructType
 
-# The value is parsed as a part of a larger object: {"value": <value>, "whole": true}.
-DECODED = "_decoded"
-VALUE = f"{DECODED}.value"
-WHOLE = f"{DECODED}.whole"
-CORRUPT = f"{DECODED}.corrupt"
-PARSER = {
-    "mode": "PERMISSIVE",
-    "columnNameOfCorruptRecord": "corrupt",
-    "allowSingleQuotes": "false",
-    # Of decimals in quotes: "1,50" is an error in this locale, and 150 in the default one.
-    "locale": "de-CH",
-    "timeZone": "UTC",
-}
-MAX_DIGITS = 38
-
-PRIMITIVES: dict[str, DataType] = {
-    "boolean": BooleanType(),
-    "int": IntegerType(),
-    "long": LongType(),
-    "float": FloatType(),
-    "double": DoubleType(),
-    "string": StringType(),
-    "bytes": BinaryType(),
-}
-LOGICAL: dict[str, DataType] = {
-    "date": DateType(),
-    "timestamp-millis": LongType(),
-    "timestamp-micros": LongType(),
-    "uuid": StringType(),
-    "enum": StringType(),
-}
+    from pipeline.avro.decode import Reader
+    from pipeline.settings import Codec as CodecSettings
+    from pipeline.settings import Settings
 
 
-def read_schema(path: Path) -> StructType:
-    """The columns that a schema file describes."""
-    where = f"codec.schema_file = {str(path)!r}"
+@dataclass(frozen=True)
+class OutputFile:
+    """The schema of an output topic: where it stands, its text, its columns."""
+
+    path: str
+    schema: str
+    columns: StructType
+
+
+@dataclass(frozen=True)
+class Codec:
+    """The formats of a job, with their schemas read and checked."""
+
+    settings: CodecSettings
+    reader: Reader
+    writer: str
+    outputs: Mapping[str, OutputFile] = field(default_factory=dict)
+
+    @property
+    def columns(self) -> StructType:
+        """The columns that the user's function gets."""
+        return columns_of(self.reader.node)
+
+    @property
+    def limits(self) -> Limits:
+        """What one value may cost."""
+        return Limits(self.settings.max_depth, self.settings.max_items, self.settings.max_bytes)
+
+    @property
+    def stages(self) -> int:
+        """How many stages of the project's own stand between source and user's function in the plan."""
+        return int(self.settings.input == "avro")
+
+    def decode(self, records: DataFrame) -> DataFrame:
+        """Replace the column `value` by the schema's columns, and note in `_source` why a value was not sound."""
+        if self.settings.input == "json":
+            return decode_json(records, self.reader, self.limits)
+        framed = self.settings.input_framing == "confluent"
+        url = self.settings.registry_url if framed else ""
+        seconds = self.settings.registry_seconds
+        given = AvroInput(json.dumps(self.reader.schema), self.writer, self.limits, url, seconds)
+        return decode_avro(records, self.reader, given)
+
+    def output_schemas(self) -> dict[str, OutputSchema]:
+        """What the lane writer encodes by; of framed values also the ids, which the registry must know."""
+        if self.settings.output_framing == "plain":
+            return {topic: OutputSchema(file.schema) for topic, file in self.outputs.items()}
+        found = {}
+        for topic, file in self.outputs.items():
+            number = self._registered(topic, file, "id_of")
+            found[topic] = OutputSchema(file.schema, head(number))
+        return found
+
+    def register(self, say: Callable[[str], None]) -> None:
+        """Register the schemas of framed outputs; nothing else in this project does."""
+        if self.settings.output_framing == "confluent":
+            for topic, file in self.outputs.items():
+                say(f"schema {file.path}: registered for topic {topic} as {self._registered(topic, file, 'register')}")
+
+    def _registered(self, topic: str, file: OutputFile, question: str) -> int:
+        known = registry(self.settings.registry_url, self.settings.registry_seconds)
+        try:
+            return int(getattr(known, question)(f"{topic}-value", file.schema))
+        except Away as error:
+            raise RegistryAway(str(error)) from None
+        except Refused as error:
+            msg = (
+                f"topic {topic}, {file.path}: {error}: run `pipeline provision`, which registers it, or mend the schema"
+            )
+            raise SafeStop(msg) from None
+
+    def check_output(self, topic: str, made: DataType) -> None:
+        """The columns of an output fit the schema of its topic."""
+        file = self.outputs.get(topic)
+        if file is None:
+            msg = (
+                f"transform: a record for topic {topic!r}, which is not in output.topics; add it there, with its schema"
+            )
+            raise SafeStop(msg)
+        why = misfit(made, file.columns)
+        if why is not None:
+            msg = f"transform: the output to topic {topic} does not fit {file.path}: {why}"
+            raise SafeStop(msg)
+
+
+def codec_of(settings: Settings) -> Codec:
+    """Read and check all schemas that the settings name."""
+    given = settings.codec
+    where = f"codec.schema_file = {given.schema_file!r}"
+    reader = reader_of(load_schema(Path(given.schema_file), where), where)
+    if given.input == "json":
+        check_json(reader, where)
+    outputs = {topic: _output(given, topic) for topic in settings.output.topics} if given.output == "avro" else {}
+    return Codec(given, reader, _writer(given, reader), outputs)
+
+
+def _writer(given: CodecSettings, reader: Reader) -> str:
+    if not given.writer_schema_file:
+        return json.dumps(reader.schema)
+    where = f"codec.writer_schema_file = {given.writer_schema_file!r}"
+    schema = load_schema(Path(given.writer_schema_file), where)
     try:
-        decoded = spark_type(json.loads(path.read_text(encoding="utf-8")), where)
-    except OSError as error:
-        msg = f"{where}: cannot be read: {error.strerror}"
+        why = mismatch(tree(schema), reader.node)
+    except BadSchema as error:
+        msg = f"{where}: {error}"
         raise BadSettings(msg) from None
-    except ValueError as error:
-        msg = f"{where}: not valid JSON: {error}"
-        raise BadSettings(msg) from None
-    if not isinstance(decoded, StructType):
-        msg = f"{where}: the schema must be a record"
+    if why is not None:
+        msg = f"{where}: what it writes cannot be read by {given.schema_file}: {why}"
         raise BadSettings(msg)
-    for reserved in {KEY, SOURCE, "outputs"} & {name.lower() for name in decoded.names}:
-        msg = f"{where}: the field name {reserved!r} is reserved here; rename it"
-        raise BadSettings(msg)
-    return decoded
+    return json.dumps(schema)
 
 
-def spark_type(schema: Any, where: str) -> DataType:
-    """The Spark type of an Avro type; `where` names the field in errors."""
-    if isinstance(schema, list):
-        kinds = [kind for kind in schema if kind != "null"]
-        found = spark_type(kinds[0], where) if len(kinds) == 1 else None
-    elif isinstance(schema, dict):
-        found = _complex_type(schema, where)
-    else:
-        found = PRIMITIVES.get(schema)
-    if found is None:
-        msg = f"{where}: {json.dumps(schema)} has no column type here; use a primitive, record, array, map or enum"
-        raise BadSettings(msg)
-    return found
-
-
-def _complex_type(schema: dict[str, Any], where: str) -> DataType | None:
-    kind = schema.get("type")
-    if schema.get("logicalType") == "decimal":
-        return _decimal(schema)
-    if kind == "record":
-        return _record(schema, where)
-    if kind == "array":
-        return ArrayType(spark_type(schema.get("items"), where))
-    if kind == "map":
-        return MapType(StringType(), spark_type(schema.get("values"), where))
-    found = LOGICAL.get(str(schema.get("logicalType", kind)))
-    return found or (None if kind == "fixed" else spark_type(kind, where))
-
-
-def _decimal(schema: dict[str, Any]) -> DataType | None:
-    precision, scale = schema.get("precision"), schema.get("scale", 0)
-    sound = (
-        isinstance(precision, int)
-        and isinstance(scale, int)
-        and 0 <= scale <= precision
-        and 0 < precision <= MAX_DIGITS
-    )
-    return DecimalType(precision, scale) if sound else None
-
-
-def _record(schema: dict[str, Any], where: str) -> StructType:
-    fields = schema.get("fields")
-    if not isinstance(fields, list) or not all(isinstance(field, dict) and "name" in field for field in fields):
-        msg = f"{where}: a record needs fields, each with name and type"
-        raise BadSettings(msg)
-    names = [str(field["name"]).lower() for field in fields]
-    for name in names:
-        if names.count(name) > 1:
-            msg = f"{where}: two fields are named {name!r} (column names do not tell case); rename one"
-            raise BadSettings(msg)
-    return StructType([_field(field, where) for field in fields])
-
-
-def _field(field: dict[str, Any], where: str) -> StructField:
-    kind = field.get("type")
-    nullable = isinstance(kind, list) and "null" in kind
-    return StructField(field["name"], spark_type(kind, f"{where}, field {field['name']}"), nullable)
-
-
-def decode(records: DataFrame, schema: StructType) -> DataFrame:
-    """Replace the column `value` by the schema's columns, and note in `_source` why a value was not sound."""
-    text = when(is_valid_utf8(col("value").cast("string")), col("value").cast("string"))
-    # Spark's parser ends behind the first object, whatever follows: `whole` is reached only if nothing does.
-    wrapped = concat(lit('{"value":'), text, lit(',"whole":true}'))
-    parsed = StructType().add("value", _lenient(schema)).add("whole", BooleanType()).add("corrupt", StringType())
-    decoded = records.withColumn(DECODED, from_json(wrapped, parsed, PARSER))
-    return decoded.select(
-        KEY,
-        col(SOURCE).withField("error", _error(schema)).alias(SOURCE),
-        *(_read(field.name).cast(_nullable(field.dataType)).alias(field.name) for field in schema),
-    )
-
-
-def _lenient(kind: DataType) -> DataType:
-    """The type to parse by: nothing is required, and decimals keep all their digits, so that the rest can be judged."""
-    return _nullable(kind, lambda decimal: DecimalType(MAX_DIGITS, MAX_DIGITS - (decimal.precision - decimal.scale)))
-
-
-def _nullable(kind: DataType, decimal: Callable[[DecimalType], DecimalType] = lambda same: same) -> DataType:
-    """The type with nothing required in it: of a value that is not sound, any part may be missing."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _nullable(field.dataType, decimal)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_nullable(kind.elementType, decimal))
-    return decimal(kind) if isinstance(kind, DecimalType) else kind
-
-
-def _read(name: str) -> Column:
-    return col(f"{VALUE}.{name}")
-
-
-def _error(schema: StructType) -> Column:
-    """Why a value is no event of this schema; the first reason that holds."""
-    value = col("value")
-    reasons = [
-        when(value.isNull(), lit("null value (tombstone)")),
-        when(~is_valid_utf8(value.cast("string")), lit("not valid UTF-8")),
-        when(
-            col(CORRUPT).isNotNull() | col(VALUE).isNull() | col(WHOLE).isNull(),
-            lit("not one JSON object of this schema"),
-        ),
-    ]
-    return coalesce(*reasons, *_missing(schema, ()), *_rounded(schema))
-
-
-def _missing(schema: StructType, parents: tuple[str, ...]) -> list[Column]:
-    """Required fields that are not there; those of a nested record are asked for where the record is there."""
-    found: list[Column] = []
-    for field in schema:
-        path = (*parents, field.name)
-        present = _read(".".join(parents)).isNotNull() if parents else lit(True)  # noqa: FBT003  a literal of Spark's
-        if not field.nullable:
-            absent = present & _read(".".join(path)).isNull()
-            found.append(when(absent, lit(f"field {'.'.join(path)} is missing")))
-        if isinstance(field.dataType, StructType):
-            found += _missing(field.dataType, path)
-    return found
-
-
-def _rounded(schema: StructType) -> list[Column]:
-    """Decimals with more digits than their type has; a map is not comparable, and takes its decimals as they come."""
-    fields = [(field.name, _nullable(field.dataType), _lenient(field.dataType)) for field in schema]
-    return [
-        when(~_read(name).eqNullSafe(_read(name).cast(kind).cast(parsed)), lit(f"field {name} has too many decimals"))
-        for name, kind, parsed in fields
-        if kind != parsed
-    ]
+def _output(given: CodecSettings, topic: str) -> OutputFile:
+    path = given.output_schema_files.replace("{topic}", topic)
+    where = f"codec.output_schema_files, topic {topic}: {path!r}"
+    schema = load_schema(Path(path), where)
+    return OutputFile(path, json.dumps(schema), columns_of(reader_of(schema, where).node))

@@ -5,22 +5,25 @@ Guarantee: the same codec and the same transform as the job, applied in a plain 
 
 from __future__ import annotations
 
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from pipeline.flow.codec import decode, read_schema
-from pipeline.flow.outputs import OUTPUTS_TYPE
+from pipeline.flow.codec import codec_of
+from pipeline.flow.preflight import largest
 from pipeline.flow.session import session
 from pipeline.flow.source import batch, records
 from pipeline.flow.transform import transform
+from pipeline.flow.types import nullable
 from pipeline.flow.usercode import apply
-from pipeline.lanes.rows import COLUMNS, outputs_of
+from pipeline.lanes.rows import COLUMNS, outputs_of, stop_if_told
+from pipeline.lanes.sizes import too_large
+from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
+    from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Settings
 
@@ -35,15 +38,22 @@ def expected_outputs(
 ) -> Iterator[tuple[int, int, list[Sendable] | None]]:
     """Yield partition, offset and outputs of every record in the ranges; None where its value cannot be decoded."""
     spark = session(settings)
-    schema = read_schema(Path(settings.codec.schema_file))
+    codec = codec_of(settings)
+    schemas = codec.output_schemas()
+    output = Topics(settings.output_bootstrap)
+    limits = {topic: largest(output, topic) for topic in settings.output.topics}
     try:
         for part in _slices(ranges, SLICE // len(ranges)):
-            events = decode(records(batch(spark, settings, part)), schema)
-            rows = apply(transform, events)
-            # `toArrow` refuses a null where a field of it must not be null; the cast lifts that.
-            yield from _rows(rows.withColumn("outputs", rows["outputs"].cast(OUTPUTS_TYPE)).toArrow())
+            rows = apply(transform, codec.decode(records(batch(spark, settings, part))), codec)
+            yield from _rows(collected(rows), schemas, limits)
     finally:
         spark.stop()
+
+
+def collected(rows: DataFrame) -> Any:
+    """The rows as an Arrow table, outputs included."""
+    # `toArrow` refuses a null where a field of it must not be null; the cast lifts that.
+    return rows.withColumn("outputs", rows["outputs"].cast(nullable(rows.schema["outputs"].dataType))).toArrow()
 
 
 def _slices(ranges: Mapping[int, tuple[int, int]], width: int) -> Iterator[dict[int, tuple[int, int]]]:
@@ -52,12 +62,15 @@ def _slices(ranges: Mapping[int, tuple[int, int]], width: int) -> Iterator[dict[
         ranges = {partition: (min(first + width, until), until) for partition, (first, until) in ranges.items()}
 
 
-def _rows(table: Any) -> Iterator[tuple[int, int, list[Sendable] | None]]:
+def _rows(
+    table: Any, schemas: Mapping[str, OutputSchema], limits: Mapping[str, int]
+) -> Iterator[tuple[int, int, list[Sendable] | None]]:
     for part in table.to_batches():
         partitions, offsets, errors = (
             part.column(COLUMNS.index(name)).to_pylist() for name in ("partition", "offset", "error")
         )
-        for partition, offset, error, outputs in zip(
-            partitions, offsets, errors, outputs_of(part.column(COLUMNS.index("outputs"))), strict=True
-        ):
-            yield partition, offset, None if error is not None else outputs
+        stop_if_told(errors)
+        made, wrong = outputs_of(part.column(COLUMNS.index("outputs")), schemas)
+        for row, (partition, offset, error, outputs) in enumerate(zip(partitions, offsets, errors, made, strict=True)):
+            unfit = error is not None or row in wrong or too_large(outputs, limits) is not None
+            yield partition, offset, None if unfit else outputs

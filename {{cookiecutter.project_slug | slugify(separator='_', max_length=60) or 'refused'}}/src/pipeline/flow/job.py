@@ -27,7 +27,7 @@ from pipeline.errors import PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.checkpoint import check_checkpoint, location
-from pipeline.flow.codec import decode, read_schema
+from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
 from pipeline.flow.plan import check_plan
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
@@ -47,8 +47,8 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame, SparkSession
     from pyspark.sql.streaming import StreamingQuery
-    from pyspark.sql.types import StructType
 
+    from pipeline.flow.codec import Codec
     from pipeline.flow.preflight import Checked
     from pipeline.lanes.recall import Recalled
     from pipeline.settings import Settings
@@ -83,15 +83,15 @@ class Job:
 
     def run(self) -> None:
         """Process the log until it is told to stop, replaced, or, if asked, caught up."""
-        schema = read_schema(Path(self.settings.codec.schema_file))
+        codec = codec_of(self.settings)
         with ExitStack() as exits:
             spark = session(self.settings)
             exits.callback(stop_spark, spark)
             check_session(spark)
-            self._check_transform(spark, schema)
+            self._check_transform(spark, codec)
             while True:
                 try:
-                    self._stream(spark, schema)
+                    self._stream(spark, codec)
                 except PartitionsAdded:
                     if self.settings.source.new_partitions == "stop":
                         raise
@@ -100,15 +100,15 @@ class Job:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
 
-    def _rows(self, schema: StructType) -> Callable[[DataFrame], DataFrame]:
-        return lambda raw: apply(self.transform, decode(records(raw), schema))
+    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
+        return lambda raw: apply(self.transform, codec.decode(records(raw)), codec)
 
-    def _check_transform(self, spark: SparkSession, schema: StructType) -> None:
+    def _check_transform(self, spark: SparkSession, codec: Codec) -> None:
         """Refuse a function that does not keep rows before a single one is read."""
         nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-        check_plan(self._rows(schema)(nothing), nothing, writer=False)
+        check_plan(self._rows(codec)(nothing), nothing, writer=False, stages=codec.stages)
 
-    def _stream(self, spark: SparkSession, schema: StructType) -> None:
+    def _stream(self, spark: SparkSession, codec: Codec) -> None:
         """Take the lanes over and run the query until it ends."""
         self._failure = None
         checked = check_topics(self.settings)
@@ -128,10 +128,13 @@ class Job:
                 max_record_bytes=checked.max_record_bytes,
                 batch_bytes=checked.batch_bytes,
                 stop_file=str(stop_file),
+                topic_bytes=checked.topic_bytes,
+                schemas=codec.output_schemas(),
+                stages=codec.stages,
             )
             self._lanes = Lanes(task, recalled)
             raw = stream(spark, self.settings, next_offsets(recalled))
-            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(schema), checked, stop_file))
+            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
             try:
                 self._wait(query, checked)

@@ -53,22 +53,27 @@ REMEDIES = {
 }
 
 
-def check_plan(frame: DataFrame, source: DataFrame, *, writer: bool) -> None:
-    """Refuse a frame that is not made of the source's rows, each in its place; `writer` is our own operator on top."""
-    name = refused(_physical(frame), _scan(_physical(source)), writer=writer)
+def check_plan(frame: DataFrame, source: DataFrame, *, writer: bool, stages: int = 0) -> None:
+    """Refuse a frame that is not made of the source's rows, each in its place.
+
+    `writer` is our own operator on top, `stages` are those of our own directly above the source: the codec's.
+    """
+    name = refused(_physical(frame), _scan(_physical(source)), writer=writer, stages=stages)
     if name is not None:
         remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
         msg = f"transform: the operator {name} is not allowed between source and sink: {remedy}"
         raise SafeStop(msg)
 
 
-def refused(plan: Any, scan: int, *, writer: bool) -> str | None:
+def refused(plan: Any, scan: int, *, writer: bool, stages: int = 0) -> str | None:
     """The first operator on the events' path, from the top down, that may not keep rows; it must end at `scan`."""
     joined = None
     while True:
         name = str(plan.nodeName())
         if writer and name == WRITER:
             writer = False
+        elif name == WRITER and 0 < _arrow_stages(plan) <= stages:
+            pass  # the lowest ones: nothing of the user's stands between them and the source
         elif name in BROADCAST_JOINS:
             # The build side is a table of its own; events must be streamed past it and all be kept.
             if str(plan.joinType()) != "LeftOuter" or str(plan.buildSide()) != "BuildRight":
@@ -78,6 +83,16 @@ def refused(plan: Any, scan: int, *, writer: bool) -> str | None:
             return name
         if plan.children().isEmpty():
             return None if _scan(plan) == scan else joined or name
+        plan = plan.children().head()
+
+
+def _arrow_stages(plan: Any) -> int:
+    """How many stages of this kind there are from here down."""
+    count = 0
+    while True:
+        count += str(plan.nodeName()) == WRITER
+        if plan.children().isEmpty():
+            return count
         plan = plan.children().head()
 
 

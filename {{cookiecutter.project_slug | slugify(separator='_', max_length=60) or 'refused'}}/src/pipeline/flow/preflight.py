@@ -37,6 +37,7 @@ class Checked:
     max_record_bytes: int
     batch_bytes: int
     topics: Topics
+    topic_bytes: Mapping[str, int]
 
     def check_lanes(self) -> None:
         """Every partition of the source has a lane."""
@@ -73,11 +74,17 @@ def check_topics(settings: Settings) -> Checked:
             msg = f"topic {name} does not exist on {output.bootstrap}: {PROVISION}, which creates what is missing"
             raise SafeStop(msg)
     check_lane_policy(output, settings.lane_topic)
-    limits = [int(output.config(name)["max.message.bytes"]) for name in wanted]
-    checked = Checked(source, found[settings.lane_topic].partitions, limits[0], min(limits), topics)
+    limits = {name: largest(output, name) for name in wanted}
+    lanes = found[settings.lane_topic].partitions
+    checked = Checked(source, lanes, limits[settings.lane_topic], min(limits.values()), topics, limits)
     if settings.source.new_partitions == "stop":
         checked.check_lanes()
     return checked
+
+
+def largest(topics: Topics, name: str) -> int:
+    """The largest record that a topic takes."""
+    return int(topics.config(name)["max.message.bytes"])
 
 
 def check_log(settings: Settings, next_offsets: Mapping[int, int]) -> None:

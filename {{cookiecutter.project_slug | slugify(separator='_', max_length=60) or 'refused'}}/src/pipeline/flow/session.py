@@ -35,6 +35,7 @@ if TYPE_CHECKING:
 
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
+BATCH_BYTES = 16 * 1024 * 1024
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -63,6 +64,8 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
+        # Records of a megabyte each would otherwise cross to Python ten thousand at a time.
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
         .config("spark.sql.streaming.stopTimeout", "10s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -10,10 +10,10 @@ from __future__ import annotations
 from decimal import Decimal
 from typing import TYPE_CHECKING
 
-from pyspark.sql.functions import col, struct, to_json
+from pyspark.sql.functions import col
 from pyspark.sql.functions import round as rounded
 
-from pipeline.flow.outputs import emit, output
+from pipeline.flow.outputs import emit, output, record
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -24,9 +24,9 @@ ALERT_ABOVE = 10_000
 
 def transform(events: DataFrame) -> DataFrame:
     """A receipt for every payment, an alert as well for a large one, nothing for a card probe of amount 0."""
-    priced = events.withColumn("fee", rounded(col("amount") * FEE_RATE, 2))
-    receipt = output("receipts", key="account", value=to_json(struct("id", "amount", "currency", "fee", "at")))
-    alert = output("alerts", key="account", value=to_json(struct("id", "amount", "currency")))
+    priced = events.withColumn("fee", rounded(col("amount") * FEE_RATE, 2).cast("decimal(12,2)"))
+    receipt = output("receipts", key="account", value=record("id", "amount", "currency", "fee", "at"))
+    alert = output("alerts", key="account", value=record("id", "amount", "currency"))
     return priced.withColumn(
         "outputs",
         emit(receipt.when(col("amount") != 0), alert.when(col("amount") > ALERT_ABOVE)),

@@ -12,18 +12,21 @@ from pyspark.sql import DataFrame
 
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.failures import place
-from pipeline.flow.outputs import OUTPUTS_TYPE
+from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
 from pipeline.flow.source import SOURCE
 from pipeline.lanes.rows import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pipeline.flow.codec import Codec
 
-def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame) -> DataFrame:
-    """Call the user's function and hold it to its contract."""
+
+def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec | None = None) -> DataFrame:
+    """Call the user's function and hold it to its contract; the codec says in which format its records are written."""
     try:
-        return flattened(transform(events), events)
+        with encoded_as("json" if codec is None else codec.settings.output):
+            return flattened(transform(events), events, codec)
     except PipelineError:
         raise
     except Exception as error:
@@ -33,7 +36,7 @@ def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame) -> Dat
         raise PipelineError(msg) from error
 
 
-def flattened(result: DataFrame, events: DataFrame) -> DataFrame:
+def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) -> DataFrame:
     """The contract at the exit of the user's function: `_source` as it was, and `outputs`."""
     if not isinstance(result, DataFrame):
         msg = f"transform: it returned {type(result).__name__} instead of a DataFrame; is a `return` missing?"
@@ -48,7 +51,10 @@ def flattened(result: DataFrame, events: DataFrame) -> DataFrame:
     if _type(result, SOURCE) != _type(events, SOURCE):
         msg = f"transform: the column {SOURCE} was changed; it is the lane's, leave it as it is"
         raise SafeStop(msg)
-    if _type(result, "outputs") != OUTPUTS_TYPE:
+    if _type(result, "outputs").startswith(f"array<struct<{FIELDS_TYPE},{RECORDS}:") and codec is not None:
+        for field in result.schema["outputs"].dataType.elementType[RECORDS].dataType:
+            codec.check_output(field.name.partition(":")[2], field.dataType)
+    elif _type(result, "outputs") != OUTPUTS_TYPE:
         msg = f"transform: the column outputs is {_type(result, 'outputs')}; make it with emit(...): {OUTPUTS_TYPE}"
         raise SafeStop(msg)
     return result.select(f"{SOURCE}.*", "outputs").select(*COLUMNS)

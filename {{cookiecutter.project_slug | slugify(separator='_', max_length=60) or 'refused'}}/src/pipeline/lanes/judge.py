@@ -7,21 +7,24 @@ purpose by the user's function; the counters of the lane record say which, and n
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+from pipeline.avro.limits import OVERSIZED, read
 from pipeline.errors import SafeStop
 from pipeline.lanes.identity import parse
 from pipeline.lanes.ledger import Verdict
+from pipeline.lanes.sizes import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Collection, Iterable
+    from collections.abc import Collection, Iterable, Mapping
 
     from pipeline.lanes.ledger import Ledger
     from pipeline.lanes.rows import Row
     from pipeline.lanes.transaction import Sendable
 
 IDENTITY = "identity"
-DECODE = "decode"
+NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
 @dataclass(slots=True)
@@ -35,8 +38,11 @@ class Judged:
     dead: list[tuple[int, str, str]] = field(default_factory=list)  # offset, reason, detail
 
 
-def judge(rows: Iterable[Row], ledger: Ledger, *, drop_stale: bool) -> Judged:
-    """Ask the ledger about each row in offset order; the ledger remembers the answers."""
+def judge(rows: Iterable[Row], ledger: Ledger, *, drop_stale: bool, limits: Mapping[str, int] = NO_LIMITS) -> Judged:
+    """Ask the ledger about each row in offset order; the ledger remembers the answers.
+
+    `limits` are the most bytes that a record of each topic may have.
+    """
     judged = Judged()
     verdicts, outputs, dead, ask = judged.verdicts, judged.outputs, judged.dead, ledger.judge
     for offset, _, producer_id, epoch, txn, seq, repeated, digest, error, emitted in rows:
@@ -49,7 +55,9 @@ def judge(rows: Iterable[Row], ledger: Ledger, *, drop_stale: bool) -> Judged:
         verdicts[verdict] += 1
         if verdict is Verdict.FRESH:
             if error is not None:
-                dead.append((offset, DECODE, error))
+                dead.append((offset, *read(error)))
+            elif emitted and (large := too_large(emitted, limits)) is not None:
+                dead.append((offset, OVERSIZED, large))
             elif emitted:
                 outputs.extend(emitted)
             else:

@@ -12,12 +12,15 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.errors import SafeStop
+from pipeline.avro.limits import STOP, read
+from pipeline.errors import RegistryAway, SafeStop
+from pipeline.lanes.encoded import by_row, encode_into
 from pipeline.lanes.stamps import stamps
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable, Iterator, Mapping
 
+    from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Identity
 
@@ -73,30 +76,49 @@ def chunks(
         yield Chunk(first, until, rows)
 
 
-def lane_rows(batches: Iterable[Any], partition: int, first: int, until: int, names: Identity) -> Iterator[list[Row]]:
-    """Turn record batches into checked rows; `names` are those of the identity headers."""
+def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows are read
+    batches: Iterable[Any],
+    partition: int,
+    first: int,
+    until: int,
+    names: Identity,
+    schemas: Mapping[str, OutputSchema] | None = None,
+) -> Iterator[list[Row]]:
+    """Turn record batches into checked rows; `names` are those of the identity headers, `schemas` those of outputs."""
     last = first - 1
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        rows = _rows(batch, names)
+        rows = _rows(batch, names, schemas or {})
         last = _check(rows, batch.column(COLUMNS.index("partition")), partition, last, until)
         yield rows
 
 
-def _rows(batch: Any, names: Identity) -> list[Row]:
+def _rows(batch: Any, names: Identity, schemas: Mapping[str, OutputSchema]) -> list[Row]:
     _, offset, timestamp, headers, digest, error, outputs = batch.columns
+    errors = _values(error)
+    stop_if_told(errors)
+    made, wrong = outputs_of(outputs, schemas)
+    for row, why in wrong.items():
+        errors[row] = errors[row] or why
     return list(
         zip(
             _values(offset),
             _values(timestamp),
             *stamps(headers, names),
             _values(digest),
-            _values(error),
-            outputs_of(outputs),
+            errors,
+            made,
             strict=True,
         )
     )
+
+
+def stop_if_told(errors: list[str | None]) -> None:
+    """The codec could not judge a row, and cannot stop a job itself: Spark would only repeat its exception."""
+    for error in errors:
+        if error is not None and error.startswith(f"{STOP}: "):
+            raise RegistryAway(read(error)[1])
 
 
 def _values(column: Any) -> list[Any]:
@@ -107,8 +129,10 @@ def _values(column: Any) -> list[Any]:
     return values
 
 
-def outputs_of(column: Any) -> list[list[Sendable]]:
-    """Each row's outputs; an empty list is a record that was dropped on purpose."""
+def outputs_of(
+    column: Any, schemas: Mapping[str, OutputSchema] | None = None
+) -> tuple[list[list[Sendable]], dict[int, str]]:
+    """Each row's outputs, none for a record that was dropped on purpose; and why a row's outputs do not fit."""
     lengths = column.value_lengths().fill_null(0).to_numpy()
     flat = column.flatten()
     if flat.null_count:  # outputs whose condition did not hold
@@ -117,18 +141,23 @@ def outputs_of(column: Any) -> list[list[Sendable]]:
             np.repeat(np.arange(len(column)), lengths)[held.to_numpy(zero_copy_only=False)], minlength=len(column)
         )
         flat = flat.filter(held)
-    topics, keys, values, headers = flat.flatten()
+    topics, keys, values, headers, *records = flat.flatten()
+    contents = _values(values)
+    ends = lengths.cumsum()
+    wrong: dict[int, str] = {}
+    for column_of_records in records:
+        wrong = by_row(encode_into(contents, column_of_records, schemas or {}), ends)
     sendables: list[Sendable] = list(
         zip(
             _values(topics),
             _values(keys),
-            _values(values),
+            contents,
             [None] * len(flat) if headers.null_count == len(flat) else [_headers(item) for item in headers.to_pylist()],
             strict=True,
         )
     )
-    ends = lengths.cumsum().tolist()
-    return [sendables[start:end] for start, end in zip([0, *ends], ends, strict=False)]
+    bounds = ends.tolist()
+    return [sendables[start:end] for start, end in zip([0, *bounds], bounds, strict=False)], wrong
 
 
 def _headers(items: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:

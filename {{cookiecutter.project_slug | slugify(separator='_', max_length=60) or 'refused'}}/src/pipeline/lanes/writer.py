@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
 
     from pipeline.kafka import TransactionFailed
+    from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Row
@@ -64,6 +65,9 @@ class LaneTask:
     max_record_bytes: int = 1_000_000
     batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
     stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun
+    schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
+    topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
+    stages: int = 0  # of the project's own, between source and user's function
 
 
 class LaneWriter:
@@ -138,7 +142,8 @@ class LaneWriter:
             return
         with commit.phase("judge"):  # 4
             ledger = Ledger.restore(self._settings.dedup, lane.producers)
-            judged = judge(rows, ledger, drop_stale=self._settings.dedup.stale == "drop")
+            drop_stale = self._settings.dedup.stale == "drop"
+            judged = judge(rows, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
             check_topics(judged.outputs, self._settings.output.topics)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
         with commit.phase("produce"):  # 5
@@ -147,7 +152,8 @@ class LaneWriter:
             fault_point("after begin")
             transaction.send_all(judged.outputs)
             fault_point("amid produce")
-            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead))
+            limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
+            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead, limit))
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
             fault_point("after lane record")
             # A record that was handed over is known to be committed, with or without its marker.

@@ -109,6 +109,7 @@ class Demo:
                 settings.source.topic,
                 count=self._payments,
                 seed=self._seed,
+                form=settings.codec.input,
                 progress=lambda done, _: bars.update(bar, completed=done),
             )
         kinds = ", ".join(f"{count} {kind}" for kind, count in sent.kinds.items())

@@ -33,18 +33,22 @@ class Summary:
     kinds: Mapping[str, int]
 
 
-def send(
+def send(  # noqa: PLR0913  all by name
     bootstrap: str,
     topic: str,
     *,
     count: int = 200_000,
     seed: int = 1,
+    form: str = "json",
     progress: Callable[[int, int], None] | None = None,
 ) -> Summary:
-    """Send `count` payments, and the faults on top, to an existing topic; `progress` gets (payments sent, count)."""
+    """Send `count` payments of a format, and the faults on top, to an existing topic.
+
+    `progress` gets (payments sent, count).
+    """
     _check_topic(bootstrap, topic)
     kinds: Counter[str] = Counter()
-    for number, batch in enumerate(plan(count, seed=seed)):
+    for number, batch in enumerate(plan(count, seed=seed, form=form)):
         with reachable(bootstrap, f"send payments to {topic}"):
             _send_batch(bootstrap, topic, f"events-{topic}-{seed}-{number % TRANSACTIONAL_IDS}", batch)
         kinds.update(event.kind.value for event in batch.events)

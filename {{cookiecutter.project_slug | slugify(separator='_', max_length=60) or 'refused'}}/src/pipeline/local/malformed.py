@@ -1,7 +1,7 @@
 """Every way in which a source record can be unusable, for the workload and the tests.
 
-Guarantee: each of `broken_stamps` identifies nothing, whatever the stamp it is made from; no value of `UNDECODABLE` is
-a payment.
+Guarantee: each of `broken_stamps` identifies nothing, whatever the stamp it is made from; no value of `UNDECODABLE`, or
+in Avro of `UNDECODABLE_AVRO`, is a payment.
 """
 
 from __future__ import annotations
@@ -17,6 +17,17 @@ UNDECODABLE: tuple[bytes | None, ...] = (
     b"not json",
     b'{"id":"cut","amount":1',
     b'{"id":"\xff\xfe","amount":1.00}',
+    None,
+)
+
+# Cut off, nothing, trailing bytes, a length of 2^40, text that is none, an over-long number, a tombstone.
+UNDECODABLE_AVRO: tuple[bytes | None, ...] = (
+    b"\x06cut\x06acc",
+    b"",
+    b"\x02i\x02a\x02\x01\x06EUR\x02" + b"behind",
+    b"\x80\x80\x80\x80\x80\x40",
+    b"\x04\xff\xfe\x02a\x02\x01\x06EUR\x02",
+    b"\x82" + b"\x80" * 2_000 + b"\x00i\x02a\x02\x01\x06EUR\x02",
     None,
 )
 

@@ -13,7 +13,8 @@ from dataclasses import dataclass, field
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
-from pipeline.local.malformed import UNDECODABLE, broken_stamps, stamp
+from pipeline.local.malformed import broken_stamps, stamp
+from pipeline.local.values import ENCODE, UNDECODABLE_AS
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -86,7 +87,9 @@ class _Payment(NamedTuple):
     txn: int
     seq: int
     key: bytes
-    value: bytes
+    cents: int
+    ident: bytes
+    more: bytes = b""  # behind the value
 
 
 @dataclass
@@ -97,9 +100,9 @@ class _Producer:
     last: list[_Payment] = field(default_factory=list)
 
 
-def plan(count: int, *, seed: int = 1, producers: int = PRODUCERS) -> Iterator[Batch]:
+def plan(count: int, *, seed: int = 1, producers: int = PRODUCERS, form: str = "json") -> Iterator[Batch]:
     """All Kafka transactions of the workload, in order; exactly `count` events are first sends of a payment."""
-    upstream = _Upstream(count, seed, producers)
+    upstream = _Upstream(count, seed, producers, form)
     number = 0
     while upstream.unsent:
         if ABORTED_BATCHES.is_up(number) and (aborted := upstream.aborted()).events:
@@ -111,7 +114,8 @@ def plan(count: int, *, seed: int = 1, producers: int = PRODUCERS) -> Iterator[B
 class _Upstream:
     """Some producers that number their transactions, restart, re-send, lie, and send rubbish."""
 
-    def __init__(self, count: int, seed: int, producers: int) -> None:
+    def __init__(self, count: int, seed: int, producers: int, form: str) -> None:
+        self._encode, self._undecodable = ENCODE[form], UNDECODABLE_AS[form]
         # S311 would have a cryptographic source here, which cannot be seeded.
         self._random = random.Random(seed)  # noqa: S311
         self._producers = [_Producer(name=f"till-{seed}-{index}".encode()) for index in range(producers)]
@@ -132,11 +136,7 @@ class _Upstream:
         """Make attempts whose Kafka transaction is aborted; the next batch sends the same numbers again."""
         attempts = [self._transaction() for _ in range(3) if self._made < self._count]
         self._again.extend(attempts)
-        false = [
-            payment._replace(value=payment.value.replace(b'"id":"', b'"id":"' + ABORTED_PREFIX, 1))
-            for attempt in attempts
-            for payment in attempt
-        ]
+        false = [payment._replace(ident=ABORTED_PREFIX + payment.ident) for attempt in attempts for payment in attempt]
         return Batch(commit=False, events=self._stamp(Kind.ABORTED, false))
 
     def batch(self) -> Batch:
@@ -169,16 +169,11 @@ class _Upstream:
             cents = 0
         elif share < PROBES + ALERTS:
             cents = ALERT_CENTS + 1 + self._random.randrange(9_000_000)
-        value = b'{"id":"%s-%d-%d","account":"%s","amount":%d.%02d,"currency":"EUR","at":%d}' % (
-            self._producers[index].name,
-            txn,
-            seq,
-            account,
-            cents // 100,
-            cents % 100,
-            FIRST_AT + 1_000 * txn + seq,
-        )
-        return _Payment(index, txn, seq, account, value)
+        return _Payment(index, txn, seq, account, cents, b"%s-%d-%d" % (self._producers[index].name, txn, seq))
+
+    def _value(self, payment: _Payment) -> bytes:
+        at = FIRST_AT + 1_000 * payment.txn + payment.seq
+        return self._encode(payment.ident, payment.key, payment.cents, at) + payment.more
 
     def _faulty(self, payments: list[_Payment]) -> list[Event]:
         """Send a transaction, and the faults whose turn it is: about 6 % of all payments are sent twice."""
@@ -195,7 +190,7 @@ class _Upstream:
             self._later.append((number + LATER, payments))
         if CONTRADICTED.is_up(number):
             # The last one: its hash is among those kept, in whatever lane it is.
-            events += self._stamp(Kind.CONFLICT, [payments[-1]._replace(value=payments[-1].value + b" ")])
+            events += self._stamp(Kind.CONFLICT, [payments[-1]._replace(more=b" ")])
         if RESTARTED.is_up(number):
             events += self._restart(producer)
         if MALFORMED.is_up(number):
@@ -221,9 +216,10 @@ class _Upstream:
         payment = self._payment(index, producer.next_txn, 0)
         producer.next_txn += 1
         good = stamp(producer.name, producer.epoch, payment.txn, payment.seq)
-        broken = [Event(Kind.IDENTITY, payment.key, payment.value, headers) for headers in broken_stamps(good)]
-        broken.append(Event(Kind.IDENTITY, None, payment.value, []))
-        for seq, value in enumerate(UNDECODABLE):
+        sound = self._value(payment)
+        broken = [Event(Kind.IDENTITY, payment.key, sound, headers) for headers in broken_stamps(good)]
+        broken.append(Event(Kind.IDENTITY, None, sound, []))
+        for seq, value in enumerate(self._undecodable):
             headers = stamp(producer.name, producer.epoch, payment.txn, seq)
             broken.append(Event(Kind.UNDECODABLE, payment.key, value, headers))
         return broken
@@ -231,8 +227,8 @@ class _Upstream:
     def _stamp(self, kind: Kind, payments: list[_Payment], epoch: int | None = None) -> list[Event]:
         """Stamped when sent: what a restarted producer sends again carries its new epoch."""
         events = []
-        for index, txn, seq, key, value in payments:
-            producer = self._producers[index]
-            stamped = producer.epoch if epoch is None else epoch
-            events.append(Event(kind, key, value, stamp(producer.name, stamped, txn, seq)))
+        for payment in payments:
+            producer = self._producers[payment.producer]
+            headers = stamp(producer.name, producer.epoch if epoch is None else epoch, payment.txn, payment.seq)
+            events.append(Event(kind, payment.key, self._value(payment), headers))
         return events

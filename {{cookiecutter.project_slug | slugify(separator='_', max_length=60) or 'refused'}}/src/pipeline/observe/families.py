@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 from prometheus_client import Counter, Gauge, Histogram
 from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamily, HistogramMetricFamily
 
-from pipeline.lanes.judge import DECODE, IDENTITY
+from pipeline.avro.limits import REASONS as CODEC_REASONS
+from pipeline.lanes.judge import IDENTITY
 from pipeline.lanes.ledger import Verdict
 from pipeline.lanes.outcome import Outcome
 from pipeline.lanes.report import BUCKETS
@@ -22,7 +23,7 @@ if TYPE_CHECKING:
     from prometheus_client.metrics_core import Metric
 
 HITS = (Verdict.DUPLICATE, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT)
-REASONS = (IDENTITY, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT, DECODE)
+REASONS = (IDENTITY, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT, *CODEC_REASONS)
 OUTCOMES = tuple(Outcome)
 PHASES = ("fence", "recall", "judge", "produce", "commit")
 # Labels whose values are few and known beforehand; `topic` is the source topic unless the metric says otherwise.

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import PipelineError
 from pipeline.observe.audit.claims import Claims
-from pipeline.observe.audit.model import REASONS, VERDICTS, Truth, letter_digest
+from pipeline.observe.audit.model import CODEC, DECODE, REASONS, VERDICTS, Truth, letter_digest
 from pipeline.observe.audit.records import digest, flat
 from pipeline.observe.audit.result import AuditResult
 from pipeline.observe.audit.tally import Tally
@@ -125,9 +125,10 @@ def read_letter(record: Record) -> tuple[str, bytes]:
     appended = dict(record.headers[-count:])
     if appended.keys() != {LETTER_PREFIX + name for name in LETTER_HEADERS}:
         return UNKNOWN_REASON, digest((record.key, record.value, *flat(record.headers)))
-    reason = (appended[LETTER_PREFIX + "reason"] or b"").decode(errors="replace")
-    place = [appended[LETTER_PREFIX + name] for name in ("reason", "topic", "partition", "offset", "timestamp")]
-    return reason if reason in REASONS else UNKNOWN_REASON, letter_digest(original, place)
+    told = (appended[LETTER_PREFIX + "reason"] or b"").decode(errors="replace")
+    reason = DECODE if told in CODEC else told
+    place = [appended[LETTER_PREFIX + name] for name in ("topic", "partition", "offset", "timestamp")]
+    return reason if reason in REASONS else UNKNOWN_REASON, letter_digest(original, [reason.encode(), *place])
 
 
 def _differences(lane: Lane, truth: Truth, gone: int) -> Iterable[str]:
@@ -136,10 +137,19 @@ def _differences(lane: Lane, truth: Truth, gone: int) -> Iterable[str]:
     pairs.append(("lost", lane.lost, gone))
     for kind, claimed, true in (
         ("verdict", lane.verdicts, truth.verdicts),
-        ("dead letters", lane.dead_letters, truth.dead_letters),
+        ("dead letters", _folded(lane.dead_letters), truth.dead_letters),
     ):
         pairs += [(f"{kind} {name}", claimed.get(name, 0), true.get(name, 0)) for name in sorted({*claimed, *true})]
     return [f"{lane.name}: {name} is {claimed}, must be {true}" for name, claimed, true in pairs if claimed != true]
+
+
+def _folded(letters: Mapping[str, int]) -> dict[str, int]:
+    """Counts with the codec's reasons taken as one."""
+    folded: dict[str, int] = {}
+    for reason, count in letters.items():
+        name = DECODE if reason in CODEC else reason
+        folded[name] = folded.get(name, 0) + count
+    return folded
 
 
 def _open(ends: Mapping[tuple[str, int], Ends]) -> list[str]:

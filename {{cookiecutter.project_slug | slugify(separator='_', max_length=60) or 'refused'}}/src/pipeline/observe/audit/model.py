@@ -28,6 +28,8 @@ OLD_EPOCH = "old-epoch"
 CONFLICT = "conflict"
 IDENTITY = "identity"
 DECODE = "decode"
+# Why a value, or what the user's function made of it, could not be used. The audit does not tell these apart.
+CODEC = ("trailing", "limits", "framing", "unknown-schema", "schema-mismatch", "encode", "oversized")
 
 VERDICTS = (FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT)
 REASONS = (IDENTITY, STALE, OLD_EPOCH, CONFLICT, DECODE)

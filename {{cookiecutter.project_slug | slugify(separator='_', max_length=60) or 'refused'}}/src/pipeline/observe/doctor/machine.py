@@ -6,7 +6,6 @@ import platform
 import subprocess
 import sys
 from importlib.metadata import PackageNotFoundError, version
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from confluent_kafka import libversion
@@ -73,7 +72,7 @@ def connector(_: Site) -> Iterator[Finding]:
 
 def schema(site: Site) -> Iterator[Finding]:
     """The schema file can be read as the job reads it."""
-    from pipeline.flow.codec import read_schema  # noqa: PLC0415  a broken pyspark must not end the other checks
+    from pipeline.flow.codec import codec_of  # noqa: PLC0415  a broken pyspark must not end the other checks
 
-    path = Path(site.settings.codec.schema_file)
-    yield ok("schema", f"{path}: columns {', '.join(read_schema(path).names)}")
+    codec = codec_of(site.settings)
+    yield ok("schema", f"{site.settings.codec.schema_file}: columns {', '.join(codec.columns.names)}")

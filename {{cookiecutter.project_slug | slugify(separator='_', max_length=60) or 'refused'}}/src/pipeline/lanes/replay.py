@@ -1,0 +1,141 @@
+"""Dead letters read back, and sent to the source once more after a fix.
+
+Guarantee: a letter is replayed exactly once, however often it is asked for: its new identity follows from its place in
+the dead letter topic, and it goes to the partition it came from, so that the lane there knows it again. Each part is
+one Kafka transaction: a crash sends all of it or nothing.
+"""
+
+from __future__ import annotations
+
+from contextlib import closing
+from typing import TYPE_CHECKING, NamedTuple
+
+from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
+from confluent_kafka.admin import OffsetSpec
+
+from pipeline.errors import PipelineError, Unreachable
+from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, reachable
+from pipeline.lanes.letters import CUT, POSITION, PREFIX
+from pipeline.lanes.topics import Topics
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Sequence
+
+    from confluent_kafka import Message
+
+    from pipeline.lanes.transaction import Headers
+    from pipeline.settings import Settings
+
+AT_ONCE = 500
+# Records of one transaction: bounds what is held in memory, and how long readers wait.
+PART = 5_000
+COMMIT_SECONDS = 60.0
+REPLAYED = "replayed-from"
+
+
+class Letter(NamedTuple):
+    """A dead letter: where it stands, the record as it was, and what was said of it."""
+
+    partition: int
+    offset: int
+    key: bytes | None
+    value: bytes | None
+    headers: Headers
+    said: dict[str, str]
+
+    @property
+    def name(self) -> str:
+        """Its place, as the commands name it."""
+        return f"{self.partition}:{self.offset}"
+
+    @property
+    def is_cut(self) -> bool:
+        """Whether only a part of the record is left."""
+        return any(name == CUT for name, _ in self.headers)
+
+
+def read_letters(settings: Settings) -> Iterator[Letter]:
+    """All committed dead letters, partition by partition."""
+    name = settings.output.dead_letter_topic
+    topics = Topics(settings.output_bootstrap)
+    partitions = range(topics.one(name, "dead letter topic").partitions)
+    first = topics.offsets(name, partitions, OffsetSpec.earliest())
+    end = topics.offsets(name, partitions, OffsetSpec.latest())
+    for partition in partitions:
+        if first[partition] < end[partition]:
+            yield from _read(settings, name, partition, first[partition])
+
+
+def _read(settings: Settings, name: str, partition: int, first: int) -> Iterator[Letter]:
+    bootstrap = settings.output_bootstrap
+    with reachable(bootstrap, f"read {name}"), closing(Consumer(consumer_config(bootstrap))) as consumer:
+        consumer.assign([TopicPartition(name, partition, first)])
+        while True:
+            messages = consumer.consume(1, REQUEST_SECONDS) + consumer.consume(AT_ONCE, 0)
+            if not messages:
+                msg = f"{name} [{partition}]: neither records nor an end for {REQUEST_SECONDS} s"
+                raise Unreachable(msg)
+            for message in messages:
+                error = message.error()
+                if error is None:
+                    yield letter(message)
+                elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's local code
+                    return
+                else:
+                    raise KafkaException(error)
+
+
+def letter(message: Message) -> Letter:
+    """Part a dead letter into the original record and what was added to it."""
+    headers = message.headers() or []
+    added = headers[-len(POSITION) :]
+    if [name for name, _ in added] != [PREFIX + name for name in POSITION]:
+        headers, added = [*headers, *[("", b"")] * len(POSITION)], []
+    said = {name.removeprefix(PREFIX): (value or b"").decode(errors="backslashreplace") for name, value in added}
+    key, value = message.key(), message.value()
+    return Letter(message.partition(), message.offset(), key, value, headers[: -len(POSITION)], said)
+
+
+def replay(settings: Settings, letters: Sequence[Letter]) -> int:
+    """Send letters back to the source, to the partitions they came from, under new identities."""
+    for one in letters:
+        if one.is_cut or one.said.get("topic") != settings.source.topic:
+            why = "only a part of the record is left" if one.is_cut else f"it is not of {settings.source.topic}"
+            msg = f"dead letter {one.name} cannot be replayed: {why}; nothing was sent"
+            raise PipelineError(msg)
+    ordered = sorted(letters, key=lambda one: (one.partition, one.offset))
+    for start in range(0, len(ordered), PART):
+        _send(settings, ordered[start : start + PART])
+    return len(ordered)
+
+
+def _send(settings: Settings, letters: Sequence[Letter]) -> None:
+    bootstrap, topic = settings.source.bootstrap, settings.source.topic
+    config = {
+        **COMMON,
+        "bootstrap.servers": bootstrap,
+        "transactional.id": f"{settings.app.id}.{topic}.replay",
+        "transaction.timeout.ms": int(COMMIT_SECONDS * 1000),
+        "message.max.bytes": 1_000_000_000,
+    }
+    with reachable(bootstrap, f"replay dead letters to {topic}"):
+        producer = Producer(config)
+        producer.init_transactions(COMMIT_SECONDS)
+        producer.begin_transaction()
+        for one in letters:
+            producer.produce(topic, one.value, one.key, int(one.said["partition"]), headers=stamped(settings, one))
+        producer.commit_transaction(COMMIT_SECONDS)  # refused if any of them was not delivered
+
+
+def stamped(settings: Settings, one: Letter) -> Headers:
+    """The original headers with a new identity: the letter's own place, which no other letter has."""
+    names = settings.identity
+    identity = {
+        names.producer_id: f"{settings.app.id}.dead-letters.{one.partition}".encode(),
+        names.producer_epoch: b"0",
+        names.txn_id: b"%d" % one.offset,
+        names.seq: b"0",
+    }
+    kept = [(name, value) for name, value in one.headers if name not in identity and name != REPLAYED]
+    place = f"{settings.output.dead_letter_topic}:{one.name}".encode()
+    return [*kept, *identity.items(), (REPLAYED, place)]
