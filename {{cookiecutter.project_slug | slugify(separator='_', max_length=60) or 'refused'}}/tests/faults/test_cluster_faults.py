@@ -45,7 +45,7 @@ from pipeline.flow.shutdown import open_partitions
 from pipeline.local.broker import Broker
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Callable, Iterator
     from pathlib import Path
 
     from tests.support.arena import Evidence
@@ -59,6 +59,9 @@ SHUT_SECONDS = 45.0
 SLACK_SECONDS = 6.0
 DISK = "96m"
 MEGABYTE = 1_000_000
+
+# A start of everything, a fault of up to a minute, and all that a busy machine adds.
+pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture(scope="module")
@@ -76,13 +79,31 @@ def cluster(running: GatedBroker) -> Iterator[GatedBroker]:
         gate.open()
 
 
+@pytest.fixture(scope="module")
+def jobs(running: GatedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Watched]]:
+    """Return what gives the job: the same for all cases, until one leaves it broken."""
+    folder = tmp_path_factory.mktemp("cluster")
+    kept: list[Watched] = []
+
+    def give() -> Watched:
+        if not kept or kept[-1].broken:
+            kept.append(watched(running.bootstrap, folder, through=running.gated))
+            kept[-1].__enter__()
+        return kept[-1]
+
+    yield give
+    for job in kept:
+        job.__exit__()
+
+
 @pytest.fixture
-def used(cluster: GatedBroker, tmp_path: Path, evidence: Evidence) -> Iterator[Watched]:
-    """Return a job on the cluster, through the gates."""
-    with watched(cluster.bootstrap, tmp_path, through=cluster.gated) as arena:
-        arena.evidence = evidence
-        arena.begin(evidence.seed)
-        yield arena
+def used(cluster: GatedBroker, jobs: Callable[[], Watched], evidence: Evidence) -> Watched:
+    """Return a job on the cluster, through the gates, with work to do."""
+    assert len(cluster.pids) == NODES
+    job = jobs()
+    job.evidence, job.broken = evidence, True
+    job.begin(evidence.seed)
+    return job
 
 
 def assert_recovered(used: Watched) -> None:
@@ -91,6 +112,7 @@ def assert_recovered(used: Watched) -> None:
     used.assert_exact()
     assert used.evidence.recovery is not None
     assert used.evidence.recovery < RECOVERY_SECONDS
+    used.broken = False
 
 
 def lane_id(used: Watched) -> str:

@@ -44,7 +44,7 @@ class Watched(Arena):
         until = time.monotonic() + seconds
         self.watch(lambda: time.monotonic() > until, seconds + PATIENCE_SECONDS, what)
 
-    def begin(self, seed: int, count: int = 800) -> None:
+    def begin(self, seed: int, count: int = 500) -> None:
         """Let the job run, and give it work."""
         self.watch(self.caught_up, what="the job runs")
         self.work(seed, count)
@@ -124,6 +124,6 @@ def restore_leaders(bootstrap: str, topic: str, partitions: Iterable[int]) -> No
 
 
 def grow(bootstrap: str, topic: str, partitions: int) -> None:
-    """Add partitions to a topic."""
+    """Add partitions to a topic, up to so many."""
     admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
     admin.create_partitions([NewPartitions(topic, partitions)])[topic].result(DEADLINE_SECONDS)
