@@ -57,7 +57,7 @@ class Watched(Arena):
 
     def begin(self, seed: int, count: int = 500) -> None:
         """Let the job run, and give it work."""
-        self.watch(self.caught_up, what="the job runs")
+        self.watch(lambda: self.running.poll() is None and self.caught_up(), what="the job runs")
         self.work(seed, count)
 
     def await_strike(self) -> None:
