@@ -87,13 +87,7 @@ class Schedule:
 
     def work(self) -> None:
         """Send more payments; they must all be taken before the next fault."""
-        number = self.choose.randrange(1_000_000)
-
-        def sent() -> bool:
-            self.used.work(number, count=200)
-            return True
-
-        self.used.watch(sent, what="the cluster takes work")
+        self.used.work(self.choose.randrange(1_000_000), count=200)
 
     def _strike(self, fault: str) -> None:
         self.note(fault)

@@ -135,10 +135,10 @@ def test_a_job_that_moved_the_lane_meanwhile_lost_nothing(app: App, monkeypatch:
     delete_below(app, 50)
     calls = 0
 
-    def looked_at_too_early(*lane: Any) -> tuple[LaneRecord, int]:
+    def looked_at_too_early(*lane: Any, **given: Any) -> tuple[LaneRecord, int]:
         nonlocal calls
         calls += 1
-        found = standing(*lane)
+        found = standing(*lane, **given)
         if calls == 1:  # a job that had read the records before they were deleted commits them now
             app.write(0, 60)
         return found
@@ -153,10 +153,10 @@ def test_a_recall_that_is_out_of_date_is_not_believed(app: App, monkeypatch: pyt
     delete_below(app, 50)
     calls = 0
 
-    def deposed(*lane: Any) -> tuple[LaneRecord, int]:
+    def deposed(*lane: Any, **given: Any) -> tuple[LaneRecord, int]:
         nonlocal calls
         calls += 1
-        found, end = standing(*lane)
+        found, end = standing(*lane, **given)
         return found, end - 2 if calls == 2 else end
 
     monkeypatch.setattr(provision, "standing", deposed)

@@ -147,7 +147,7 @@ def test_what_fails_before_the_commit_is_aborted_at_once(broker: Broker, monkeyp
     app.write(0, 3)
     calls: list[str] = []
     spy_on_producers(monkeypatch, calls)
-    app.write(3, 6, recalled=stale)
+    app.write(0, 6, recalled=stale)
     assert calls.index("abort") < calls.index("commit")
     assert app.written() == list(range(6))
 
