@@ -87,7 +87,7 @@ def jobs(running: GatedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iter
 
     def give() -> Watched:
         if not kept or kept[-1].broken:
-            kept.append(watched(running.bootstrap, folder, through=running.gated))
+            kept.append(watched(running, folder, through=running.gated))
             kept[-1].__enter__()
         return kept[-1]
 
@@ -263,7 +263,7 @@ def small_disk(tmp_path: Path) -> Iterator[Path]:
 @pytest.mark.long
 def test_the_disk_of_a_node_is_full(small_disk: Path, tmp_path: Path, evidence: Evidence) -> None:
     folder = small_disk.parents[1]
-    with Broker(folder, nodes=NODES) as broker, watched(broker.bootstrap, tmp_path) as used:
+    with Broker(folder, nodes=NODES) as broker, watched(broker, tmp_path) as used:
         used.evidence = evidence
         used.begin(evidence.seed)
         filler = small_disk / "filler"

@@ -45,7 +45,7 @@ def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
     def give() -> Arena:
         if not kept or kept[-1].broken:
             # A pause between batches: there is a time at which the commit log is written and the next batch not begun.
-            kept.append(arena(proxied.bootstrap, folder, spark={"trigger_seconds": 1.0}).__enter__())
+            kept.append(arena(proxied, folder, spark={"trigger_seconds": 1.0}).__enter__())
         return kept[-1]
 
     yield give

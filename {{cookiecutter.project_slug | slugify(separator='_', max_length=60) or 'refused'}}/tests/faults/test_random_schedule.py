@@ -157,7 +157,7 @@ FAULTS: dict[str, Callable[[Schedule], None]] = {
 @pytest.mark.timeout(SECONDS * 3 + 600)
 def test_the_output_is_exact_after_a_random_schedule_of_faults(tmp_path: Path, evidence: Evidence) -> None:
     evidence.seed = int(SEED) if SEED else evidence.seed
-    with Broker(nodes=NODES) as cluster, watched(cluster.bootstrap, tmp_path) as used:
+    with Broker(nodes=NODES) as cluster, watched(cluster, tmp_path) as used:
         used.evidence = evidence
         schedule = Schedule(used, cluster, random.Random(evidence.seed), tmp_path / "history.jsonl")  # noqa: S311  to repeat
         schedule.note("seed", seed=evidence.seed, seconds=SECONDS)

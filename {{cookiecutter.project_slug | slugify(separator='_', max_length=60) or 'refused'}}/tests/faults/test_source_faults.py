@@ -54,7 +54,7 @@ def app(proxied: ProxiedBroker, tmp_path: Path) -> App:
 def used(proxied: ProxiedBroker, tmp_path: Path, evidence: Evidence) -> Iterator[Arena]:
     """Return a job that is to run through the proxy."""
     ready = {"ready_seconds": 5.0}  # a job that is behind, and gets nowhere, is soon not ready any more
-    with arena(proxied.bootstrap, tmp_path, through=proxied.proxied, metrics=ready) as given:
+    with arena(proxied, tmp_path, through=proxied.proxied, metrics=ready) as given:
         given.evidence = evidence
         yield given
     proxied.proxy.forget_rules()

@@ -113,7 +113,7 @@ def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> 
 
     def give() -> Arena:
         if not kept or kept[-1].broken:
-            kept.append(arena(proxied.bootstrap, folder, through=proxied.proxied).__enter__())
+            kept.append(arena(proxied, folder, through=proxied.proxied).__enter__())
         return kept[-1]
 
     yield give

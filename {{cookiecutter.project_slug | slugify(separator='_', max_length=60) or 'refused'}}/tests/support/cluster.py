@@ -72,10 +72,10 @@ class Watched(Arena):
         wait_until(lambda: not open_partitions(self.app.settings), what="the markers are written")
 
 
-def watched(bootstrap: str, folder: Path, *, through: str | None = None) -> Watched:
+def watched(broker: Broker, folder: Path, *, through: str | None = None) -> Watched:
     """Make an app with three replicas of everything, and an arena for it."""
     output, source = {"replication": NODES}, {"max_offsets_per_trigger": 200}
-    made = arena(bootstrap, folder, through=through, partitions=2, output=output, source=source)
+    made = arena(broker, folder, through=through, partitions=2, output=output, source=source)
     return Watched(made.app, made.bootstrap, made.faults)
 
 
