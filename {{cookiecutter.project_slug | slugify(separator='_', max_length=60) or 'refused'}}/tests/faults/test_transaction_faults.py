@@ -15,6 +15,7 @@ from tests.support.frames import END_TXN, TRANSACTIONAL
 from tests.support.kafka import read_committed
 from tests.support.lanes import App, provisioned
 
+from pipeline.flow.shutdown import open_partitions
 from pipeline.lanes.transaction import Transaction
 
 if TYPE_CHECKING:
@@ -29,7 +30,6 @@ SHORT = {"timeout_ms": 1_000, "chunk_seconds": 0.5, "chunk_rows": 5}
 # More than a client tries until it gives up.
 LOST_ANSWERS = 1_000
 INVALID_PRODUCER_EPOCH = 47
-OK = 0
 
 HURTS: dict[str, Callable[[Proxy, int, int], None]] = {
     "one answer lost": lambda proxy, api_key, nth: proxy.lose_answers(api_key, 1, nth),
@@ -103,3 +103,86 @@ def test_a_request_that_is_never_answered_is_settled_by_the_next_producer(
     assert lost[0] > 0
     assert sum(report.failures.values()) == 1
     assert_each_chunk_was_committed_once(hurt, app)
+
+
+@pytest.fixture(scope="module")
+def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Arena]]:
+    """Return what gives the arena: the same for all cases, until one leaves it broken."""
+    folder = tmp_path_factory.mktemp("transactions")
+    kept: list[Arena] = []
+
+    def give() -> Arena:
+        if not kept or kept[-1].broken:
+            kept.append(arena(proxied.bootstrap, folder, through=proxied.proxied).__enter__())
+        return kept[-1]
+
+    yield give
+    for used in kept:
+        used.__exit__()
+
+
+@pytest.fixture
+def used(arenas: Callable[[], Arena], evidence: Evidence, hurt: Proxy) -> Iterator[Arena]:
+    """Return a job that runs through the proxy; the case ends with an exact output, and one commit for each record."""
+    given = arenas()
+    given.evidence, given.broken = evidence, True
+    given.watch(given.caught_up, what="the job runs")
+    yield given
+    hurt.forget_rules()
+    given.settle()
+    given.assert_exact()
+    assert evidence.recovery is not None
+    assert evidence.recovery < RECOVERY_SECONDS
+    # The first record of each lane was written past the proxy.
+    records = read_committed(given.app.bootstrap, given.app.settings.lane_topic)
+    assert len(hurt.commits(given.app.settings.app.id)) == len(records) - given.app.partitions
+    given.broken = False
+
+
+@pytest.mark.long
+@pytest.mark.fault("D1")
+def test_a_commit_that_arrives_seconds_late_ends_no_other_transaction(hurt: Proxy, used: Arena) -> None:
+    held = hurt.hold_next(END_TXN)
+    used.work(used.evidence.seed)
+    assert held.wait(), "no commit came"
+    before = len(hurt.commits(used.app.settings.app.id))
+    used.work(used.evidence.seed + 1)
+    used.watch(lambda: len(hurt.commits(used.app.settings.app.id)) > before + 8, what="each lane has gone on")
+    assert held.release() == INVALID_PRODUCER_EPOCH
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("api_key", each_request())
+def test_a_job_whose_request_is_hurt_on_its_way_stays_exact(hurt: Proxy, used: Arena, api_key: int) -> None:
+    how = list(HURTS.values())[used.evidence.seed % len(HURTS)]
+    how(hurt, api_key, 1 + used.evidence.seed % 5)
+    used.work(used.evidence.seed, 400)
+    used.watch(lambda: hurt.waiting(api_key) == 0, what="the request came")
+
+
+@pytest.mark.long
+@pytest.mark.parametrize("api_key", each_request())
+def test_a_job_whose_requests_are_not_answered_for_a_while_stays_exact(
+    hurt: Proxy, used: Arena, api_key: int
+) -> None:
+    hurt.lose_answers(api_key, LOST_ANSWERS)
+    used.work(used.evidence.seed, 400)
+    used.watch(lambda: hurt.waiting(api_key) < LOST_ANSWERS, what="a request came")
+    until = time.monotonic() + 2 * TIMEOUT_MS / 1000
+    used.watch(lambda: time.monotonic() > until, what="what was open has timed out")
+
+
+@pytest.mark.fault("D4")
+def test_a_chunk_slower_than_the_time_out_is_written_anew_and_the_setting_is_named(used: Arena) -> None:
+    used.faults.arm("after compare", "wait")
+    used.work(used.evidence.seed, 400)
+    used.watch(used.faults.struck, what="a transaction is held up")
+    used.watch(lambda: aborted_by_the_broker(used), what="the broker has ended it")
+    used.faults.go()
+    used.watch(lambda: "transaction.timeout_ms" in used.running.log, what="a warning names the setting")
+    assert used.exits == [], "the job itself goes on"
+
+
+def aborted_by_the_broker(used: Arena) -> bool:
+    """Tell whether what the held writer sent is in the log, and no transaction is open there any more."""
+    return bool(used.faults.struck()) and not open_partitions(used.app.settings)

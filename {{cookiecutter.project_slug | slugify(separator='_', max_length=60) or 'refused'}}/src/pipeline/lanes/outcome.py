@@ -53,6 +53,7 @@ class Tried:
     value: bytes
     describe: Callable[[], Commit]
     error: TransactionFailed | None = None
+    timed_out: bool = False
 
 
 class Attempts:
@@ -73,7 +74,8 @@ class Attempts:
         """The compare passed, and commit is called next: so what was uncertain before did not happen."""
         if self._tried is not None and self._tried.error is not None:
             told = isinstance(self._tried.error, Abortable | Fenced)
-            self._count(outcome_of(self._tried.error) if told else Outcome.UNKNOWN_NOT_COMMITTED)
+            known = outcome_of(self._tried.error, timed_out=self._tried.timed_out)
+            self._count(known if told else Outcome.UNKNOWN_NOT_COMMITTED)
         self._tried = Tried(value, describe)
 
     def committed(self) -> None:
@@ -86,7 +88,7 @@ class Attempts:
         timed_out = self._began is not None and time.monotonic() - self._began >= self._timeout
         self._began = None
         if self._tried is not None and self._tried.error is None:
-            self._tried.error = error
+            self._tried.error, self._tried.timed_out = error, timed_out
         else:
             self._count(outcome_of(error, timed_out=timed_out))
 

@@ -10,6 +10,7 @@ import time
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.lanes.outcome import Outcome
 from pipeline.lanes.record import LaneRecord, decode
 
 if TYPE_CHECKING:
@@ -83,6 +84,12 @@ class Observer:
             sum(report.skipped for report in batch.reports),
             sum(sum(report.failures.values()) for report in batch.reports),
         )
+        if timed_out := sum(report.outcomes.get(Outcome.TIMED_OUT, 0) for report in batch.reports):
+            logger.warning(
+                "timed_out=%d transactions took longer than transaction.timeout_ms, and were written anew: "
+                "lower transaction.chunk_rows, or raise it",
+                timed_out,
+            )
         for watcher in self._watchers:
             try:
                 watcher.on_batch(batch)
