@@ -144,7 +144,7 @@ def used(arenas: Callable[[], Arena], evidence: Evidence, hurt: Proxy) -> Iterat
 def test_a_commit_that_arrives_seconds_late_ends_no_other_transaction(hurt: Proxy, used: Arena) -> None:
     held = hurt.hold_next(END_TXN)
     used.work(used.evidence.seed)
-    assert held.wait(), "no commit came"
+    used.watch(held.caught, what="a commit came")
     before = len(hurt.commits(used.app.settings.app.id))
     used.work(used.evidence.seed + 1)
     used.watch(lambda: len(hurt.commits(used.app.settings.app.id)) > before + 8, what="each lane has gone on")
@@ -162,9 +162,7 @@ def test_a_job_whose_request_is_hurt_on_its_way_stays_exact(hurt: Proxy, used: A
 
 @pytest.mark.long
 @pytest.mark.parametrize("api_key", each_request())
-def test_a_job_whose_requests_are_not_answered_for_a_while_stays_exact(
-    hurt: Proxy, used: Arena, api_key: int
-) -> None:
+def test_a_job_whose_requests_are_not_answered_for_a_while_stays_exact(hurt: Proxy, used: Arena, api_key: int) -> None:
     hurt.lose_answers(api_key, LOST_ANSWERS)
     used.work(used.evidence.seed, 400)
     used.watch(lambda: hurt.waiting(api_key) < LOST_ANSWERS, what="a request came")
@@ -172,6 +170,7 @@ def test_a_job_whose_requests_are_not_answered_for_a_while_stays_exact(
     used.watch(lambda: time.monotonic() > until, what="what was open has timed out")
 
 
+@pytest.mark.long
 @pytest.mark.fault("D4")
 def test_a_chunk_slower_than_the_time_out_is_written_anew_and_the_setting_is_named(used: Arena) -> None:
     used.faults.arm("after compare", "wait")

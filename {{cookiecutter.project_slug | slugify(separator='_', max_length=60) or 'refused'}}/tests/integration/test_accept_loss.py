@@ -76,6 +76,7 @@ def test_records_that_were_deleted_unread_stop_the_job_with_topic_partition_offs
         check_log(app.settings, next_offsets(app))
 
 
+@pytest.mark.fault("A5")
 def test_accepting_the_loss_moves_the_lane_to_where_its_log_begins_and_counts_it(app: App) -> None:
     app.write(0, 30)
     delete_below(app, 50)

@@ -26,6 +26,7 @@ def app(broker: Broker, tmp_path: Path) -> App:
     return app
 
 
+@pytest.mark.fault("E2")
 def test_without_its_checkpoint_the_job_goes_on_where_the_lanes_stand(app: App) -> None:
     app.send(500, seed=2)
     shutil.rmtree(app.checkpoint)
@@ -34,6 +35,7 @@ def test_without_its_checkpoint_the_job_goes_on_where_the_lanes_stand(app: App) 
     app.assert_exact()
 
 
+@pytest.mark.fault("E3")
 def test_an_older_checkpoint_brings_rows_again_that_are_skipped(app: App, tmp_path: Path) -> None:
     old = shutil.copytree(app.checkpoint, tmp_path / "old")
     app.send(500, seed=2)
@@ -46,6 +48,7 @@ def test_an_older_checkpoint_brings_rows_again_that_are_skipped(app: App, tmp_pa
     app.assert_exact()
 
 
+@pytest.mark.fault("E4")
 @pytest.mark.parametrize("more", [0, 100], ids=["at rest", "with more to read"])
 def test_a_checkpoint_ahead_of_the_lanes_stops_the_job_also_when_nothing_arrives(app: App, more: int) -> None:
     other = app.another()

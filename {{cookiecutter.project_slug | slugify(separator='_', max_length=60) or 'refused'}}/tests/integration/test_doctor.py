@@ -256,6 +256,7 @@ def alter(settings: Settings, topic: str, key: str, value: str) -> None:
     admin.incremental_alter_configs([resource])[resource].result(DEADLINE_SECONDS)
 
 
+@pytest.mark.fault("A1")
 def test_a_run_against_an_absent_cluster_ends_within_twenty_seconds_and_starts_no_spark(tmp_path: Path) -> None:
     file = settings_file(tmp_path, settings_for(NOWHERE, "payments"))
     command = [sys.executable, "-m", "pipeline", "run", "-s", str(file)]

@@ -48,6 +48,7 @@ def stopped_safely(app: App) -> str:
     return line
 
 
+@pytest.mark.fault("A4")
 def test_payments_are_processed_exactly_and_lag_tools_see_no_lag_behind_control_records(app: App) -> None:
     app.send(3_000)
     app.abort()
@@ -58,6 +59,7 @@ def test_payments_are_processed_exactly_and_lag_tools_see_no_lag_behind_control_
     app.assert_exact()
 
 
+@pytest.mark.fault("A3")
 def test_rows_of_aborted_upstream_transactions_never_appear(app: App) -> None:
     app.pay(0, range(5))
     app.abort()
@@ -70,6 +72,7 @@ def test_rows_of_aborted_upstream_transactions_never_appear(app: App) -> None:
     assert sum(lane.counters.read for lane in seen.lanes.values()) == 10
 
 
+@pytest.mark.fault("E8")
 def test_other_batch_and_chunk_sizes_change_nothing_in_the_output(app: App) -> None:
     app.send(1_000)
     first = app.with_settings(source={"max_offsets_per_trigger": 250}, transaction={"chunk_rows": 37}).run(stop)
@@ -81,6 +84,7 @@ def test_other_batch_and_chunk_sizes_change_nothing_in_the_output(app: App) -> N
     app.assert_exact()
 
 
+@pytest.mark.fault("A7")
 def test_partitions_that_are_added_while_it_runs_get_lanes_by_themselves_if_allowed(app: App) -> None:
     app.send(500)
     growing = app.with_settings(source={"new_partitions": "provision"})
@@ -108,6 +112,7 @@ def test_partitions_that_were_added_before_the_start_get_lanes_by_themselves_if_
     app.assert_exact()
 
 
+@pytest.mark.fault("A7")
 def test_partitions_that_are_added_while_it_runs_stop_it_if_not_allowed(app: App) -> None:
     app.send(500)
     with pytest.raises(SafeStop, match=r"has 4 partitions, but only 2 lanes: run `pipeline provision`") as stopped:
@@ -118,6 +123,7 @@ def test_partitions_that_are_added_while_it_runs_stop_it_if_not_allowed(app: App
     app.assert_exact()
 
 
+@pytest.mark.fault("A6")
 def test_a_source_topic_that_was_created_anew_stops_it(app: App) -> None:
     app.send(500)
     app.run()
@@ -126,6 +132,7 @@ def test_a_source_topic_that_was_created_anew_stops_it(app: App) -> None:
     assert f"source topic {app.topic} was deleted and created anew" in stopped_safely(app)
 
 
+@pytest.mark.fault("A6")
 @pytest.mark.parametrize("again", [False, True], ids=["deleted", "created anew"])
 def test_a_source_topic_that_is_deleted_while_it_runs_stops_it(app: App, *, again: bool) -> None:
     app.send(500)
@@ -143,6 +150,7 @@ def test_a_source_topic_that_is_deleted_while_it_runs_stops_it(app: App, *, agai
     assert time.monotonic() - deleted[0] < 60
 
 
+@pytest.mark.fault("A5")
 def test_records_that_retention_took_unread_stop_it_with_their_offsets(app: App) -> None:
     app.send(500)
     ends = app.ends()
@@ -153,6 +161,7 @@ def test_records_that_retention_took_unread_stop_it_with_their_offsets(app: App)
     assert app.ends() == ends
 
 
+@pytest.mark.fault("A5")
 def test_records_that_retention_takes_while_it_runs_stop_it_with_their_offsets(app: App) -> None:
     app.send(1_000)
     slow = app.with_settings(source=SMALL_BATCHES)
@@ -232,6 +241,7 @@ def test_a_plan_that_turns_bad_while_it_runs_stops_it(app: App) -> None:
     app.assert_exact()
 
 
+@pytest.mark.fault("A9")
 def test_values_that_cannot_be_decoded_become_dead_letters_and_lose_nothing(app: App) -> None:
     app.put(
         [(0, seq, "till", value) for seq, value in enumerate((b"", None, payment(b"sound"), b"[]", b"{}", b"\xff"))]

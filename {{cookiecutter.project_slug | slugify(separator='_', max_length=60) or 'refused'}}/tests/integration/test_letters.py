@@ -66,6 +66,7 @@ def test_a_dead_letter_is_its_record_to_the_byte_with_reason_and_place_behind(br
         }
 
 
+@pytest.mark.fault("A9")
 def test_every_reason_has_its_letter_and_its_count(broker: Broker) -> None:
     app = provisioned(broker.bootstrap, dedup={"recent_ids": 2})
     fill(broker.bootstrap, app.source.name, [(b"k", b"%d" % offset, []) for offset in range(8)])

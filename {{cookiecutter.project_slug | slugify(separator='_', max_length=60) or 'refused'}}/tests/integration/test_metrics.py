@@ -283,6 +283,7 @@ def test_an_uncertain_commit_is_counted_as_what_it_turned_out_to_be(
     assert exposed.lane("pipeline_lane_transactions_total") == 1
 
 
+@pytest.mark.fault("A3")
 def test_lag_is_counted_to_the_last_stable_offset_and_open_transactions_apart(broker: Broker) -> None:
     app = provisioned(broker.bootstrap)
     exposed = Exposed(app)

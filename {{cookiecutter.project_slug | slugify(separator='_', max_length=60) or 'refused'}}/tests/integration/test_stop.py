@@ -41,6 +41,7 @@ def app(broker: Broker, tmp_path: Path) -> App:
     return app
 
 
+@pytest.mark.fault("A10")
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT], ids=["SIGTERM", "Ctrl-C"])
 def test_a_job_that_is_told_to_stop_in_mid_batch_leaves_no_transaction_open(app: App, number: signal.Signals) -> None:
     with app.start() as job:
@@ -115,6 +116,7 @@ def workers() -> list[int]:
     return sorted({worker for daemon in tree(java)[1:] for worker in tree(daemon)[1:]})
 
 
+@pytest.mark.fault("E7")
 def test_of_two_copies_the_newer_wins_and_the_other_says_so(app: App, tmp_path: Path) -> None:
     newer = app.with_settings(spark={"checkpoint": str(tmp_path / "another")})
     ended = threading.Event()

@@ -161,6 +161,7 @@ def test_a_fence_aborts_what_an_earlier_writer_left_open_and_shuts_it_out(broker
     assert app.written() == list(range(5))
 
 
+@pytest.mark.fault("D4")
 def test_a_transaction_that_outlives_its_time_out_is_written_anew(
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -193,6 +194,7 @@ def test_a_producer_that_was_fenced_cannot_even_send(broker: Broker) -> None:
     assert read_uncommitted(broker.bootstrap, app.out) == []
 
 
+@pytest.mark.fault("D1")
 def test_a_late_end_of_an_earlier_transaction_cannot_end_a_later_one(proxied: ProxiedBroker) -> None:
     app = provisioned(proxied.bootstrap, output={"bootstrap": proxied.proxied, "compression": "none"})
     held = proxied.proxy.hold_next(END_TXN)
@@ -206,6 +208,7 @@ def test_a_late_end_of_an_earlier_transaction_cannot_end_a_later_one(proxied: Pr
     assert (codes, report.failures) == ([INVALID_PRODUCER_EPOCH], {})
 
 
+@pytest.mark.fault("D2")
 @pytest.mark.parametrize("times", [1, 2])
 def test_a_commit_whose_answer_is_lost_on_the_way_is_settled_by_the_client(proxied: ProxiedBroker, times: int) -> None:
     app = provisioned(proxied.bootstrap, output={"bootstrap": proxied.proxied})
@@ -214,6 +217,7 @@ def test_a_commit_whose_answer_is_lost_on_the_way_is_settled_by_the_client(proxi
     assert (app.written(), report.failures) == (list(range(10)), {})
 
 
+@pytest.mark.fault("D2")
 def test_a_commit_whose_answers_are_all_lost_is_settled_by_fence_and_recall(
     proxied: ProxiedBroker, monkeypatch: pytest.MonkeyPatch
 ) -> None:

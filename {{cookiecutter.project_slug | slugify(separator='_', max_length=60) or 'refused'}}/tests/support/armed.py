@@ -114,6 +114,11 @@ def _kill_job(_: Path) -> None:
     signal_all(sorted(_job(), key=lambda pid: pid == os.getpid()), signal.SIGKILL)
 
 
+def _kill_driver(_: Path) -> None:
+    """Kill the driver alone: what it started is left behind, and ends by itself or is fenced."""
+    os.kill(os.getsid(0), signal.SIGKILL)
+
+
 def _raise(_: Path) -> None:
     msg = "injected by a test"
     raise Injected(msg)
@@ -130,4 +135,11 @@ def _wait(folder: Path) -> None:
     wait_until((folder / GO).exists, WAIT_SECONDS, "the test says go")
 
 
-ACTIONS = {"kill worker": _kill_worker, "kill job": _kill_job, "raise": _raise, "pause": _pause, "wait": _wait}
+ACTIONS = {
+    "kill worker": _kill_worker,
+    "kill driver": _kill_driver,
+    "kill job": _kill_job,
+    "raise": _raise,
+    "pause": _pause,
+    "wait": _wait,
+}

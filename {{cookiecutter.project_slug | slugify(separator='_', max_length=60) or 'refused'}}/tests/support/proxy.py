@@ -50,13 +50,13 @@ class Held:
         self._frame = frame
         self._caught.set()
 
-    def wait(self) -> bool:
-        """Wait until the request has come."""
-        return self._caught.wait(DEADLINE_SECONDS)
+    def caught(self) -> bool:
+        """Tell whether the request has come."""
+        return self._caught.is_set()
 
     def release(self) -> int | None:
         """Deliver the EndTxn request now, whether or not its sender still lives; return the broker's error code."""
-        assert self.wait(), "no such request came"
+        assert self._caught.wait(DEADLINE_SECONDS), "no such request came"
         frame = self._frame or b""
         with self._proxy.upstream() as broker:
             _send(broker, frame)

@@ -1,14 +1,17 @@
 """Spark's checkpoint: a hint that may be deleted, old, or shared, but never ahead of Kafka.
 
 Guarantee: a checkpoint from which Spark would begin behind the next offset of some lane stops the job at once. The lane
-writer would notice only with the next record, and until then the job would look caught up.
+writer would notice only with the next record, and until then the job would look caught up. A folder that cannot be
+written, and a file that Spark could not read, stop it as well, by name.
 """
 
 from __future__ import annotations
 
 import json
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JJavaError
 
 from pipeline.errors import SafeStop
 
@@ -18,6 +21,10 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
     from pipeline.settings import Settings
+
+# More than a disk has left that is full: a smaller file might find room in a block that is already taken.
+PROBE_BYTES = 8_192
+PROBE = ".probe"
 
 
 def location(settings: Settings, scratch: str) -> str:
@@ -29,8 +36,10 @@ def location(settings: Settings, scratch: str) -> str:
 
 
 def check_checkpoint(spark: SparkSession, folder: str, settings: Settings, next_offsets: Mapping[int, int]) -> None:
-    """Compare where Spark would begin with where the lanes stand."""
-    begins = start_of(spark, folder).get(settings.source.topic, {})
+    """Look for room and for damage, and compare where Spark would begin with where the lanes stand."""
+    files = Files(spark, folder)
+    files.probe()
+    begins = files.start().get(settings.source.topic, {})
     for partition, offset in sorted(next_offsets.items()):
         begin = begins.get(str(partition), 0)
         if begin > offset:
@@ -41,21 +50,84 @@ def check_checkpoint(spark: SparkSession, folder: str, settings: Settings, next_
             raise SafeStop(msg)
 
 
-def start_of(spark: SparkSession, folder: str) -> dict[str, dict[str, int]]:
-    """The offsets behind the last batch that Spark noted as done, by topic and partition; empty if there is none."""
-    apache = spark.sparkContext._jvm.org.apache  # noqa: SLF001  Hadoop's file systems have no Python face
-    commits = apache.hadoop.fs.Path(folder, "commits")
-    files = commits.getFileSystem(spark.sparkContext._jsc.hadoopConfiguration())  # noqa: SLF001
-    names = [file.getPath().getName() for file in files.listStatus(commits)] if files.exists(commits) else []
-    done = max((int(name) for name in names if name.isdecimal()), default=None)
-    batch = apache.hadoop.fs.Path(folder, f"offsets/{done}")
-    if done is None or not files.exists(batch):
+class Files:
+    """The checkpoint as Spark sees it: through Hadoop's file systems, which have no Python face."""
+
+    def __init__(self, spark: SparkSession, folder: str) -> None:
+        """Nothing is read yet."""
+        self._jvm = spark.sparkContext._jvm  # noqa: SLF001
+        self._folder = folder
+        configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
+        self._files = self._path(folder).getFileSystem(configuration)
+
+    def probe(self) -> None:
+        """Write a file and delete it: a disk that is full or read-only would fail the first batch."""
+        path = self._path(self._folder, PROBE)
+        try:
+            stream = self._files.create(path, True)  # noqa: FBT003  overwrite; Java has no named arguments
+            try:
+                stream.write(bytes(PROBE_BYTES))
+            finally:
+                stream.close()
+            self._files.delete(path, False)  # noqa: FBT003  not recursively
+        except Py4JJavaError as error:
+            msg = (
+                f"checkpoint folder ({self._folder}) cannot be written ({_cause(error)}): make room for it, or allow "
+                "it, or name another folder in spark.checkpoint; nothing is lost by that"
+            )
+            raise SafeStop(msg) from error
+
+    def start(self) -> dict[str, dict[str, int]]:
+        """The offsets behind the last batch that Spark noted as done, by topic and partition; empty if there is none.
+
+        Whatever else Spark reads at its start is read as well.
+        """
+        if self._files.exists(self._path(self._folder, "metadata")):
+            self._read("metadata", lines=1)
+        planned, done = self._newest("offsets"), self._newest("commits")
+        if done is not None:
+            self._read(f"commits/{done}", lines=1, version=True)
+        for batch in {planned, done} - {None}:
+            if self._files.exists(self._path(self._folder, f"offsets/{batch}")):
+                # Metadata, and a line for each source: there is one.
+                offsets = self._read(f"offsets/{batch}", lines=2, version=True)[-1]
+                if batch == done:
+                    return offsets
         return {}
-    stream = files.open(batch)
-    try:
-        text = apache.commons.io.IOUtils.toString(stream, "UTF-8")
-    finally:
-        stream.close()
-    # Version, metadata, and a line for each source: there is one.
-    offsets: dict[str, dict[str, int]] = json.loads(text.splitlines()[-1])
-    return offsets
+
+    def _newest(self, log: str) -> int | None:
+        folder = self._path(self._folder, log)
+        names = (
+            [file.getPath().getName() for file in self._files.listStatus(folder)] if self._files.exists(folder) else []
+        )
+        return max((int(name) for name in names if name.isdecimal()), default=None)
+
+    def _read(self, name: str, *, lines: int, version: bool = False) -> list[dict[str, Any]]:
+        """The JSON objects of a file, one on each line; in Spark's logs a version stands before them."""
+        path = self._path(self._folder, name)
+        try:
+            stream = self._files.open(path)
+            try:
+                text = self._jvm.org.apache.commons.io.IOUtils.toString(stream, "UTF-8")
+            finally:
+                stream.close()
+            found = [json.loads(line) for line in text.splitlines()[int(version) :]]
+            if len(found) < lines or not all(isinstance(line, dict) for line in found):
+                msg = f"{len(found)} of {lines} lines"
+                raise ValueError(msg)  # noqa: TRY301  told below, as any other damage
+        except (Py4JJavaError, ValueError) as error:
+            msg = (
+                f"checkpoint file {self._folder}/{name} is damaged ({_cause(error)}): nothing is lost; "
+                f"delete the checkpoint folder ({self._folder}) and start again"
+            )
+            raise SafeStop(msg) from error
+        return found
+
+    def _path(self, *parts: str) -> Any:
+        return self._jvm.org.apache.hadoop.fs.Path(*parts)
+
+
+def _cause(error: Exception) -> str:
+    """What Java, or the JSON reader, has to say, on one line."""
+    said = error.java_exception.toString() if isinstance(error, Py4JJavaError) else str(error)
+    return " ".join(said.split())

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
 
 DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been (lost|missed)", re.IGNORECASE)
 TOPIC_GONE = re.compile(r"UnknownTopicOrPartition|UNKNOWN_TOPIC")
+DISK = re.compile(r"No space left on device|Read-only file system|Disk quota exceeded|Permission denied")
 # Frames of these are not the user's.
 LIBRARIES = re.compile(r"[/\\](pyspark|py4j)[/\\]")
 TRACEBACK = "Traceback (most recent call last):"
@@ -55,6 +56,11 @@ def failure_of(
         return SafeStop(
             f"Spark finds records of {settings.source.topic} missing: its checkpoint does not fit the log; "
             f"delete the checkpoint folder ({settings.spark.checkpoint or 'temporary'}) and start again"
+        )
+    if disk := DISK.search(text):
+        return SafeStop(
+            f"Spark cannot write ({disk[0]}): make room on, or allow access to, the disk of its checkpoint folder "
+            f"({settings.spark.checkpoint or 'temporary'}) or of the temporary folder, and start again; nothing is lost"
         )
     return PipelineError(f"a batch failed: {failure_line(text)}")
 
