@@ -9,7 +9,8 @@ import re
 import shutil
 import signal
 import subprocess
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
@@ -164,6 +165,16 @@ def test_a_file_of_the_checkpoint_that_differs_from_its_checksum_stops_the_job(s
 
 
 @pytest.mark.fault("E5")
+def test_a_batch_that_was_planned_only_and_damaged_stops_the_job(stopped_app: App) -> None:
+    path = stopped_app.checkpoint / "offsets" / str(newest(stopped_app, "offsets") + 1)
+    path.write_bytes(b"v1\n")
+    try:
+        assert_refused(stopped_app, path)
+    finally:
+        path.unlink()
+
+
+@pytest.mark.fault("E5")
 def test_what_the_line_on_a_damaged_file_says_to_do_makes_the_job_go_on_exactly(app: App) -> None:
     app.run()
     app.send(100, seed=2)
@@ -259,24 +270,43 @@ def test_of_two_copies_on_one_checkpoint_one_survives(
 ) -> None:
     app = new_app(proxied.bootstrap, tmp_path, transaction={"chunk_rows": 50}, source={"max_offsets_per_trigger": 200})
     app.send(2_000, seed=evidence.seed)
-    with app.start() as older:
-        older.wait_for_progress(200)
-        with app.start() as newer:
-            wait_until(lambda: [copy for copy in (older, newer) if copy.poll() is not None], JOB_SECONDS, "one ends")
-            loser, survivor = (older, newer) if older.poll() is not None else (newer, older)
-            assert loser.wait() in {1, 3, 4}, loser.log
-            assert one_line(loser), loser.log
-            app.send(500, seed=evidence.seed + 1)
-            survivor.wait_for("it has caught up", lambda: app.lag() == 0)
-            survivor.send(signal.SIGTERM)
-            assert survivor.wait() == 0, survivor.log
+    with ExitStack() as exits:
+        copies = [exits.enter_context(app.start())]
+        copies[0].wait_for_progress(200)
+        copies.append(exits.enter_context(app.start()))
+        seeds = count(evidence.seed + 1)
+
+        def one_is_left() -> bool:
+            """Supervise both: one that was replaced is not started again; each that ends says why in one line."""
+            app.send(50, seed=next(seeds))  # without news, an older copy does not notice that it was replaced
+            for ended in [copy for copy in copies if copy.poll() is not None]:
+                copies.remove(ended)
+                assert re.fullmatch(LAST_LINES[ended.wait()], line_of(ended)), ended.log
+                if ended.wait() != REPLACED:
+                    evidence.restarts += 1
+                    copies.append(exits.enter_context(app.start()))
+            return len(copies) == 1
+
+        wait_until(one_is_left, JOB_SECONDS, "one is left")
+        (survivor,) = copies
+        survivor.wait_for("it has caught up", lambda: app.lag() == 0)
+        survivor.send(signal.SIGTERM)
+        assert survivor.wait() == 0, survivor.log
     app.assert_exact()
 
 
-def one_line(ended: Running) -> bool:
-    """Tell whether a job that failed said why in one line, its last."""
-    said = [line for line in ended.log.splitlines() if not line.startswith(("time=", "WARNING: Using incubator"))]
-    return len(said) == 1 and said[0].startswith("error: ")
+REPLACED = 4
+# What a copy may end with, by its exit code.
+LAST_LINES = {
+    1: r"error: another job writes to the checkpoint folder \(.+\): stop one of them, or give each its own .+",
+    REPLACED: r"error: replaced by run \d+: lane \S+ was taken over .+",
+}
+
+
+def line_of(ended: Running) -> str:
+    """Return the one line by which a job that failed said why: its last, and no log."""
+    (line,) = [line for line in ended.log.splitlines() if not line.startswith(("time=", "WARNING: Using incubator"))]
+    return line
 
 
 def other_version(folder: Path, version: str) -> dict[str, str]:

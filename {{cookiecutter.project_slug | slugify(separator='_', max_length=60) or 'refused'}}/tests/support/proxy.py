@@ -54,13 +54,15 @@ class Held:
         """Tell whether the request has come."""
         return self._caught.is_set()
 
-    def release(self) -> int | None:
+    def release(self) -> int:
         """Deliver the EndTxn request now, whether or not its sender still lives; return the broker's error code."""
         assert self._caught.wait(DEADLINE_SECONDS), "no such request came"
         frame = self._frame or b""
         with self._proxy.upstream() as broker:
             _send(broker, frame)
-            return error_of(frame, _read(broker) or b"")
+            code = error_of(frame, _read(broker))
+        assert code is not None, "the broker did not answer"
+        return code
 
 
 class Proxy:

@@ -8,6 +8,7 @@ written, and a file that Spark could not read, stop it as well, by name.
 from __future__ import annotations
 
 import json
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -75,6 +76,8 @@ class Files:
                 f"checkpoint folder ({self._folder}) cannot be written ({_cause(error)}): make room for it, or allow "
                 "it, or name another folder in spark.checkpoint; nothing is lost by that"
             )
+            with suppress(Py4JJavaError):
+                self._files.delete(path, False)  # noqa: FBT003
             raise SafeStop(msg) from error
 
     def start(self) -> dict[str, dict[str, int]]:
@@ -87,19 +90,21 @@ class Files:
         planned, done = self._newest("offsets"), self._newest("commits")
         if done is not None:
             self._read(f"commits/{done}", lines=1, version=True)
-        for batch in {planned, done} - {None}:
-            if self._files.exists(self._path(self._folder, f"offsets/{batch}")):
-                # Metadata, and a line for each source: there is one.
-                offsets = self._read(f"offsets/{batch}", lines=2, version=True)[-1]
-                if batch == done:
-                    return offsets
-        return {}
+        if planned is not None:
+            self._offsets(planned)
+        if done is None or not self._files.exists(self._path(self._folder, f"offsets/{done}")):
+            return {}
+        return self._offsets(done)
+
+    def _offsets(self, batch: int) -> dict[str, dict[str, int]]:
+        """A batch's line for each source, behind its metadata: there is one."""
+        return self._read(f"offsets/{batch}", lines=2, version=True)[-1]
 
     def _newest(self, log: str) -> int | None:
         folder = self._path(self._folder, log)
-        names = (
-            [file.getPath().getName() for file in self._files.listStatus(folder)] if self._files.exists(folder) else []
-        )
+        if not self._files.exists(folder):
+            return None
+        names = [file.getPath().getName() for file in self._files.listStatus(folder)]
         return max((int(name) for name in names if name.isdecimal()), default=None)
 
     def _read(self, name: str, *, lines: int, version: bool = False) -> list[dict[str, Any]]:

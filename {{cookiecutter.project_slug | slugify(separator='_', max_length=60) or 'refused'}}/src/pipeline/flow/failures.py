@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been (lost|missed)", re.IGNORECASE)
 TOPIC_GONE = re.compile(r"UnknownTopicOrPartition|UNKNOWN_TOPIC")
 DISK = re.compile(r"No space left on device|Read-only file system|Disk quota exceeded|Permission denied")
+SHARED = "CONCURRENT_STREAM_LOG_UPDATE"
 # Frames of these are not the user's.
 LIBRARIES = re.compile(r"[/\\](pyspark|py4j)[/\\]")
 TRACEBACK = "Traceback (most recent call last):"
@@ -52,17 +53,28 @@ def failure_of(
             check_log(settings, next_offsets)
     except PipelineError as clearer:
         return clearer
+    return checkpoint_failure(text, settings) or PipelineError(f"a batch failed: {failure_line(text)}")
+
+
+def checkpoint_failure(text: str, settings: Settings) -> PipelineError | None:
+    """The error, if it is the checkpoint that Spark cannot go on with."""
+    folder = f"checkpoint folder ({settings.spark.checkpoint or 'temporary'})"
     if DATA_LOSS.search(text):
         return SafeStop(
             f"Spark finds records of {settings.source.topic} missing: its checkpoint does not fit the log; "
-            f"delete the checkpoint folder ({settings.spark.checkpoint or 'temporary'}) and start again"
+            f"delete the {folder} and start again"
         )
-    if disk := DISK.search(text):
+    if SHARED in text:
+        return PipelineError(
+            f"another job writes to the {folder}: stop one of them, or give each its own in spark.checkpoint; "
+            "nothing is lost, start again"
+        )
+    if TRACEBACK not in text and (disk := DISK.search(text)):  # the user's code may fail by a disk of its own
         return SafeStop(
-            f"Spark cannot write ({disk[0]}): make room on, or allow access to, the disk of its checkpoint folder "
-            f"({settings.spark.checkpoint or 'temporary'}) or of the temporary folder, and start again; nothing is lost"
+            f"Spark cannot write ({disk[0]}): make room on, or allow access to, the disk of its {folder} "
+            "or of the temporary folder, and start again; nothing is lost"
         )
-    return PipelineError(f"a batch failed: {failure_line(text)}")
+    return None
 
 
 def is_lost(error: BaseException | None) -> bool:
