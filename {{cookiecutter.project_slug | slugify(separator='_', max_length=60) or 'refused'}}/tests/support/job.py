@@ -162,6 +162,10 @@ class App:
         """Its checkpoint folder."""
         return Path(self.settings.spark.checkpoint)
 
+    def newest(self, log: str) -> int:
+        """Return the number of the newest file of Spark's `offsets` or `commits`; -1 if there is none."""
+        return max((int(path.name) for path in (self.checkpoint / log).glob("[0-9]*")), default=-1)
+
     def with_settings(self, **sections: Mapping[str, Any]) -> App:
         """Return the same app with other settings."""
         values = self.settings.model_dump()
