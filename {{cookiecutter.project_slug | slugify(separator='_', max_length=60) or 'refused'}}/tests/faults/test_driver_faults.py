@@ -102,7 +102,7 @@ def test_of_two_copies_on_one_checkpoint_one_survives(
     proxied: ProxiedBroker, tmp_path: Path, evidence: Evidence
 ) -> None:
     app = new_app(proxied.bootstrap, tmp_path, transaction={"chunk_rows": 50}, source={"max_offsets_per_trigger": 200})
-    app.send(2_000, seed=evidence.seed)
+    app.send(1_000, seed=evidence.seed)
     with ExitStack() as exits:
         copies = [exits.enter_context(app.start())]
         copies[0].wait_for_progress(200)
@@ -111,7 +111,8 @@ def test_of_two_copies_on_one_checkpoint_one_survives(
 
         def one_is_left() -> bool:
             """Supervise both: one that was replaced is not started again; each that ends says why in one line."""
-            app.send(50, seed=next(seeds))  # without news, an older copy does not notice that it was replaced
+            if app.lag() == 0:  # without news, an older copy does not notice that it was replaced
+                app.send(50, seed=next(seeds))
             for ended in [copy for copy in copies if copy.poll() is not None]:
                 copies.remove(ended)
                 assert re.fullmatch(LAST_LINES[ended.wait()], line_of(ended)), ended.log

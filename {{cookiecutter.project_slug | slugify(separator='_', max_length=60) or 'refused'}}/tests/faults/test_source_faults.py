@@ -137,9 +137,9 @@ def test_behind_an_open_upstream_transaction_the_job_is_blocked_and_not_behind(u
         value = payment(b"never-%d" % partition)
         upstream.produce(app.topic, value, b"a", partition, headers=stamp(b"open", 0, 0, partition))
     assert upstream.flush(DEADLINE_SECONDS) == 0
-    opened = time.time()
     for partition in range(app.partitions):
         app.pay(partition, range(10), f"behind-{partition}")
+    opened = time.time()
     blocked: list[Scrape] = []
 
     def looked() -> bool:
