@@ -162,7 +162,7 @@ def test_the_command_line_ends_with_an_error_and_the_rule(tmp_path: Path, config
 
 def test_jinja_typed_at_a_prompt_is_refused(tmp_path: Path, config: Path) -> None:
     """A prompt does not render what is typed; a later update by cruft would."""
-    typed = ["Fine", "fine_slug", "{{ 7*7 }}", "", "", "", "", "", ""]
+    typed = ["Fine", "fine_slug", "{{ 7*7 }}", "", "", "", "", "", "", ""]
 
     run = _command_line(tmp_path, config, typed="\n".join(typed) + "\n")
 
