@@ -42,9 +42,9 @@ def test_a_writer_killed_at_any_step_is_continued_exactly(
     app.write(0, 5)
     real = getattr(Transaction, step)
 
-    def killed(self: Transaction, *args: Any) -> None:
+    def killed(self: Transaction, *args: Any, **given: Any) -> None:
         if after:
-            real(self, *args)
+            real(self, *args, **given)
         raise Killed
 
     with monkeypatch.context() as dying:

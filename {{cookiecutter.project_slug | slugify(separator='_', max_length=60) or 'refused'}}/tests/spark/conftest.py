@@ -13,9 +13,9 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture
 def spark() -> SparkSession:
-    """Return Spark as a job has it; it is left to the tests that come later in the same process."""
+    """Return Spark as a job has it: the one that runs in this process, or a new one if another test has ended it."""
     settings = {
         "app": {"id": "tests"},
         "source": {"bootstrap": "localhost:1", "topic": "source"},
