@@ -78,6 +78,7 @@ def scraped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
     with Prometheus(folder, [f"127.0.0.1:{port}"]) as prometheus:
         with app.start() as running:
             running.wait_for("two batches are scraped", lambda: prometheus.value(READ) > 2 * BATCH)
+            seen = time.time()
             running.wait_for_open_transaction()
             signal_all(tree(running.pid), signal.SIGKILL)
             running.wait()
@@ -87,7 +88,7 @@ def scraped(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> Iterato
             running.wait_for("all is read", lambda: prometheus.value(READ) == sent)
             running.wait_for("no lag is left", lambda: prometheus.now("sum(pipeline_lag_records)") == [0])
             # The annotation of a restart compares with the run of a minute ago.
-            running.wait_for("a minute of history", lambda: time.time() > started + 75)
+            running.wait_for("a minute of history", lambda: time.time() > seen + 70)
             with build_opener(ProxyHandler({})).open(f"{endpoint_of(app.settings)}/metrics") as answer:
                 metrics = answer.read().decode()
             yield Scraped(app, prometheus, started, time.time(), sent, metrics)
