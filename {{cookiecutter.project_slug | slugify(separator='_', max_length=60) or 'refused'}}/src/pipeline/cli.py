@@ -112,7 +112,7 @@ def provision(
         codec_of(settings).register(say)
     lanes.provision(settings, say)
     if accept_loss:
-        lanes.accept_loss(settings, lines.append if as_json else print)
+        lanes.accept_loss(settings, say)
     if as_json:
         print(json.dumps({"done": lines}))
 

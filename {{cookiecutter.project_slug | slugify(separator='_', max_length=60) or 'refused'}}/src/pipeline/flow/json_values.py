@@ -27,17 +27,15 @@ from pyspark.sql.functions import (
     when,
 )
 from pyspark.sql.types import (
-    ArrayType,
     BooleanType,
     DataType,
     DecimalType,
     DoubleType,
     FloatType,
     LongType,
-    MapType,
     StringType,
-    StructField,
     StructType,
+    TimestampNTZType,
     TimestampType,
 )
 
@@ -106,15 +104,15 @@ def check_json(reader: Reader, where: str) -> None:
 
 def _lenient(kind: DataType) -> DataType:
     """The type to parse by: nothing is required, decimals keep all their digits, times are numbers."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _lenient(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_lenient(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _lenient(kind.valueType))
-    if isinstance(kind, DecimalType):
-        return DecimalType(MAX_DIGITS, MAX_DIGITS - (kind.precision - kind.scale))
-    return LongType() if kind.typeName().startswith("timestamp") else kind
+    return nullable(kind, lambda leaf: _all_digits(leaf) if isinstance(leaf, DecimalType) else _time_as_number(leaf))
+
+
+def _all_digits(kind: DecimalType) -> DecimalType:
+    return DecimalType(MAX_DIGITS, MAX_DIGITS - (kind.precision - kind.scale))
+
+
+def _time_as_number(kind: DataType) -> DataType:
+    return LongType() if isinstance(kind, TimestampType | TimestampNTZType) else kind
 
 
 def _has_times(node: Node) -> bool:
@@ -206,20 +204,10 @@ def _is_timely(column: Column, node: Node) -> Column:
 
 def _rounded(schema: StructType) -> list[Column]:
     """Decimals with more digits than their type has; a map is not comparable, and takes its decimals as they come."""
-    fields = [(field.name, _timeless(field.dataType), _lenient(field.dataType)) for field in schema]
+    # With times as numbers, as they are parsed, only decimals may differ.
+    fields = [(field.name, nullable(field.dataType, _time_as_number), _lenient(field.dataType)) for field in schema]
     return [
         when(~_read(name).eqNullSafe(_read(name).cast(kind).cast(parsed)), lit(f"field {name} has too many decimals"))
         for name, kind, parsed in fields
         if kind != parsed
     ]
-
-
-def _timeless(kind: DataType) -> DataType:
-    """The type with times as numbers, as they are parsed; only decimals may then differ from it."""
-    if isinstance(kind, StructType):
-        return StructType([StructField(field.name, _timeless(field.dataType)) for field in kind])
-    if isinstance(kind, ArrayType):
-        return ArrayType(_timeless(kind.elementType))
-    if isinstance(kind, MapType):
-        return MapType(kind.keyType, _timeless(kind.valueType))
-    return LongType() if isinstance(kind, TimestampType) or kind.typeName() == "timestamp_ntz" else kind

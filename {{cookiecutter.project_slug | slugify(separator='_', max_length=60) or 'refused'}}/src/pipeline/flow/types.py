@@ -36,6 +36,7 @@ from pipeline.errors import BadSettings
 from pipeline.flow.source import KEY, SOURCE
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pipeline.avro.node import Node
@@ -130,15 +131,18 @@ def spark_type(node: Node) -> DataType:
     return LOGICAL.get(node.logical) or FLAT[node.kind]
 
 
-def nullable(kind: DataType) -> DataType:
-    """The type with nothing required in it: of a value that is not sound, any part may be missing."""
+def nullable(kind: DataType, leaf: Callable[[DataType], DataType] = lambda same: same) -> DataType:
+    """The type with nothing required in it: of a value that is not sound, any part may be missing.
+
+    `leaf` says what becomes of each type in it that has no parts.
+    """
     if isinstance(kind, StructType):
-        return StructType([StructField(field.name, nullable(field.dataType)) for field in kind])
+        return StructType([StructField(field.name, nullable(field.dataType, leaf)) for field in kind])
     if isinstance(kind, ArrayType):
-        return ArrayType(nullable(kind.elementType))
+        return ArrayType(nullable(kind.elementType, leaf))
     if isinstance(kind, MapType):
-        return MapType(kind.keyType, nullable(kind.valueType))
-    return kind
+        return MapType(kind.keyType, nullable(kind.valueType, leaf))
+    return leaf(kind)
 
 
 def misfit(given: DataType, wanted: DataType, path: str = "") -> str | None:
