@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.arena import PATIENCE_SECONDS, RECOVERY_SECONDS, TIMEOUT_MS
+from tests.support.arena import PATIENCE_SECONDS, RECOVERY_SECONDS, TIMEOUT_MS, shared
 from tests.support.cluster import (
     LEADERS_RETURN,
     NODES,
@@ -83,17 +83,8 @@ def cluster(running: GatedBroker) -> Iterator[GatedBroker]:
 def jobs(running: GatedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Watched]]:
     """Return what gives the job: the same for all cases, until one leaves it broken."""
     folder = tmp_path_factory.mktemp("cluster")
-    kept: list[Watched] = []
-
-    def give() -> Watched:
-        if not kept or kept[-1].broken:
-            kept.append(watched(running, folder, through=running.gated))
-            kept[-1].__enter__()
-        return kept[-1]
-
-    yield give
-    for job in kept:
-        job.__exit__()
+    with shared(lambda: watched(running, folder, through=running.gated)) as give:
+        yield give
 
 
 @pytest.fixture

@@ -15,7 +15,7 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.arena import TIMEOUT_MS, Arena, arena
+from tests.support.arena import TIMEOUT_MS, Arena, arena, shared
 from tests.support.proxy import END_TXN
 
 if TYPE_CHECKING:
@@ -49,16 +49,8 @@ LOST_ANSWERS = 1_000
 def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Arena]]:
     """Return what gives the arena: the same for all cases, until one leaves it broken."""
     folder = tmp_path_factory.mktemp("matrix")
-    kept: list[Arena] = []
-
-    def give() -> Arena:
-        if not kept or kept[-1].broken:
-            kept.append(arena(proxied, folder, through=proxied.proxied).__enter__())
-        return kept[-1]
-
-    yield give
-    for used in kept:
-        used.__exit__()
+    with shared(lambda: arena(proxied, folder, through=proxied.proxied)) as give:
+        yield give
 
 
 def cases() -> Iterator[object]:

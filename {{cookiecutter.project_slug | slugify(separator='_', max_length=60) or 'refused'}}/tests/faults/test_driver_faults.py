@@ -10,7 +10,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.arena import RECOVERY_SECONDS, Arena, arena
+from tests.support.arena import RECOVERY_SECONDS, Arena, arena, shared
 from tests.support.job import JOB_SECONDS, ROOT, App, Running, new_app
 from tests.support.kafka import read_committed, wait_until
 
@@ -40,17 +40,9 @@ def app(proxied: ProxiedBroker, tmp_path: Path) -> App:
 def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Arena]]:
     """Return what gives the arena: the same for all cases, until one leaves it broken."""
     folder = tmp_path_factory.mktemp("driver")
-    kept: list[Arena] = []
-
-    def give() -> Arena:
-        if not kept or kept[-1].broken:
-            # A pause between batches: there is a time at which the commit log is written and the next batch not begun.
-            kept.append(arena(proxied, folder, spark={"trigger_seconds": 1.0}).__enter__())
-        return kept[-1]
-
-    yield give
-    for used in kept:
-        used.__exit__()
+    # A pause between batches: there is a time at which the commit log is written and the next batch not begun.
+    with shared(lambda: arena(proxied, folder, spark={"trigger_seconds": 1.0})) as give:
+        yield give
 
 
 # Where the driver is killed, and by how much its offset log is then ahead of its commit log.

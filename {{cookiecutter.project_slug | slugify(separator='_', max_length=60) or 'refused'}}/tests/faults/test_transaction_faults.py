@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.arena import RECOVERY_SECONDS, TIMEOUT_MS, Arena, arena
+from tests.support.arena import RECOVERY_SECONDS, TIMEOUT_MS, Arena, arena, shared
 from tests.support.frames import END_TXN, TRANSACTIONAL
 from tests.support.kafka import read_committed
 from tests.support.lanes import App, provisioned
@@ -109,16 +109,8 @@ def test_a_request_that_is_never_answered_is_settled_by_the_next_producer(
 def arenas(proxied: ProxiedBroker, tmp_path_factory: pytest.TempPathFactory) -> Iterator[Callable[[], Arena]]:
     """Return what gives the arena: the same for all cases, until one leaves it broken."""
     folder = tmp_path_factory.mktemp("transactions")
-    kept: list[Arena] = []
-
-    def give() -> Arena:
-        if not kept or kept[-1].broken:
-            kept.append(arena(proxied, folder, through=proxied.proxied).__enter__())
-        return kept[-1]
-
-    yield give
-    for used in kept:
-        used.__exit__()
+    with shared(lambda: arena(proxied, folder, through=proxied.proxied)) as give:
+        yield give
 
 
 @pytest.fixture

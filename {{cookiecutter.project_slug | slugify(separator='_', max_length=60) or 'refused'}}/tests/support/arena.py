@@ -4,9 +4,9 @@ from __future__ import annotations
 
 import signal
 import time
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, field
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka.admin import OffsetSpec
 from tests.support.armed import Faults
@@ -24,7 +24,7 @@ from pipeline.observe.scrape import scrape
 from pipeline.observe.watch import endpoint_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
     from tests.support.job import App, Running
@@ -155,6 +155,24 @@ class Arena:
         return told == {
             name: {partition: truth(lane) for partition, lane in lanes.items()} for name, truth in TRUTHS.items()
         }
+
+
+Kind = TypeVar("Kind", bound=Arena)
+
+
+@contextmanager
+def shared(make: Callable[[], Kind]) -> Iterator[Callable[[], Kind]]:
+    """Give what gives the arena of many cases: the same one, until a case leaves it broken."""
+    kept: list[Kind] = []
+
+    def give() -> Kind:
+        if not kept or kept[-1].broken:
+            kept.append(make().__enter__())
+        return kept[-1]
+
+    yield give
+    for used in kept:
+        used.__exit__()
 
 
 def arena(
