@@ -24,7 +24,7 @@ from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.arena import PATIENCE_SECONDS, RECOVERY_SECONDS, TIMEOUT_MS, shared
+from tests.support.arena import PATIENCE_SECONDS, TIMEOUT_MS, shared
 from tests.support.cluster import (
     LEADERS_RETURN,
     NODES,
@@ -97,15 +97,6 @@ def used(cluster: GatedBroker, jobs: Callable[[], Watched], evidence: Evidence) 
     return job
 
 
-def assert_recovered(used: Watched) -> None:
-    """Demand that the job catches up in time, without help, and that its output is exact."""
-    used.settle()
-    used.assert_exact()
-    assert used.evidence.recovery is not None
-    assert used.evidence.recovery < RECOVERY_SECONDS
-    used.broken = False
-
-
 def lane_id(used: Watched) -> str:
     """Return the transactional id of the first lane."""
     return used.app.settings.transactional_id(0)
@@ -121,7 +112,7 @@ def test_nodes_are_killed_one_after_the_other(cluster: Broker, used: Watched) ->
         cluster.restart(node)
         used.elapse(ROUND_SECONDS / 2, f"node {node} is back")
         used.work(used.evidence.seed + 1 + number, count=200)
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("F2")
@@ -133,7 +124,7 @@ def test_all_nodes_are_killed_at_once(cluster: Broker, used: Watched) -> None:
     used.faults.go()
     used.elapse(ROUND_SECONDS / 2, "no node runs")
     heal(cluster)
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("F3")
@@ -143,7 +134,7 @@ def test_the_leader_of_a_lane_is_frozen(cluster: Broker, used: Watched) -> None:
     cluster.pause(node)
     used.elapse(FROZEN_SECONDS, f"node {node} is frozen")
     cluster.resume(node)
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("A8")
@@ -157,7 +148,7 @@ def test_the_leader_of_the_source_is_killed_and_too_few_are_left(cluster: Broker
     used.faults.go()
     used.elapse(AWAY_SECONDS, f"nodes {nodes} are away")
     restart_all(cluster, nodes)
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("D5")
@@ -170,7 +161,7 @@ def test_a_coordinator_is_killed_between_lane_record_and_commit(cluster: Broker,
     used.faults.go()
     used.elapse(ROUND_SECONDS / 2, f"node {node} is away")
     cluster.restart(node)
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("D6")
@@ -189,7 +180,7 @@ def test_a_coordinator_moves_and_moves_back(cluster: Broker, used: Watched) -> N
         lambda: leader(cluster.bootstrap, TRANSACTION_STATE, partition) == first, what=f"node {first} leads again"
     )
     used.faults.go()
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("D7")
@@ -201,7 +192,7 @@ def test_readers_wait_for_a_job_that_died_no_longer_than_its_time_out(used: Watc
     assert open_partitions(used.app.settings), "it was to leave a transaction open"
     wait_until(lambda: not open_partitions(used.app.settings), TIMEOUT_MS / 1000 + SLACK_SECONDS, "readers go on")
     assert time.monotonic() - died > 1, "the broker was to end the transaction by its time-out"
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.fault("D8")
@@ -214,7 +205,7 @@ def test_output_leaders_move_and_an_output_topic_grows(cluster: Broker, used: Wa
         if node == 1:
             grow(cluster.bootstrap, receipts, 5)
         used.elapse(ROUND_SECONDS / 4, "leaders have moved")
-    assert_recovered(used)
+    used.assert_recovered()
     assert {record.partition for record in used.app.written(receipts)} > {0, 1, 2}, "none went to a new partition"
 
 
@@ -228,7 +219,7 @@ def test_the_job_cannot_reach_a_coordinator(cluster: GatedBroker, used: Watched)
     used.faults.go()
     used.elapse(SHUT_SECONDS, f"node {node} is out of reach")
     cluster.gates[node].open()
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.fixture
@@ -259,11 +250,11 @@ def test_the_disk_of_a_node_is_full(small_disk: Path, tmp_path: Path, evidence: 
         used.begin(evidence.seed)
         filler = small_disk / "filler"
         fill(filler)
-        used.watch(lambda: 2 not in broker.pids, RECOVERY_SECONDS, "the node gives up")
+        used.watch(lambda: 2 not in broker.pids, what="the node gives up")
         used.elapse(ROUND_SECONDS, "the node is away")
         filler.unlink()
         broker.restart(2)
-        assert_recovered(used)
+        used.assert_recovered()
 
 
 def fill(path: Path) -> None:

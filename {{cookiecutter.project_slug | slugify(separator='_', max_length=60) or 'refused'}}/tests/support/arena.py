@@ -126,6 +126,12 @@ class Arena:
         self.watch(self.caught_up, what="the job has caught up")
         self.evidence.recovery = time.monotonic() - healed
 
+    def assert_recovered(self) -> None:
+        """Demand that the job catches up by itself, and an exact output; how long it took is for the report."""
+        self.settle()
+        self.assert_exact()
+        self.broken = False
+
     def assert_exact(self) -> None:
         """Demand an exact output, metrics that tell the truth, and no transaction left open."""
         self.watch(self.metrics_are_true, RECOVERY_SECONDS, "the scraped figures are those of the lane records")
