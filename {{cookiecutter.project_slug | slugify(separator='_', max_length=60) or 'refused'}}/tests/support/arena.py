@@ -172,7 +172,9 @@ def shared(make: Callable[[], Kind]) -> Iterator[Callable[[], Kind]]:
     kept: list[Kind] = []
 
     def give() -> Kind:
-        if not kept or kept[-1].broken:
+        if kept and kept[-1].broken:
+            kept.pop().__exit__()
+        if not kept:
             kept.append(make().__enter__())
         return kept[-1]
 
