@@ -11,8 +11,9 @@ from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.arena import Arena, arena, shared
-from tests.support.job import JOB_SECONDS, ROOT, App, Running, new_app
+from tests.support.job import App, new_app
 from tests.support.kafka import read_committed, wait_until
+from tests.support.running import JOB_SECONDS, ROOT, Running
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.recall import recall

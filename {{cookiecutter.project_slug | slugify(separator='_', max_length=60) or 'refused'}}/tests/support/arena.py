@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tests.support.job import App, Running
+    from tests.support.job import App
+    from tests.support.running import Running
 
     from pipeline.lanes.record import LaneRecord
     from pipeline.local.broker import Broker
