@@ -100,7 +100,7 @@ def test_values_within_lists_and_maps_arrive_as_they_are(spark: SparkSession, sc
     [row] = decoded(spark, schema, [event(**lists, stops=stops, day="2932896", kind='"IN"', code='"AAE="')])
     epoch, second = datetime(1970, 1, 1), datetime(1970, 1, 1, microsecond=1)  # noqa: DTZ001  Spark's rows have none
     assert row["_source"]["error"] is None
-    assert row["times"] == [epoch, None, datetime.max]
+    assert row["times"] == [epoch, None, datetime.max]  # noqa: DTZ901
     assert row["ratios"] == {"a": 1e308, "b": -0.5}
     assert row["fees"] == {"a": Decimal("1.10"), "b": Decimal("2.00")}
     assert row["stops"] == [("Bern", second, {"a": [epoch, second], "b": []}), ("Chur", None, None)]
