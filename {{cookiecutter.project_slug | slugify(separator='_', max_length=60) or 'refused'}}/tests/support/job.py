@@ -55,7 +55,7 @@ JOB_SECONDS = 120.0
 # What supervisors usually grant between SIGTERM and SIGKILL.
 STOP_SECONDS = 30.0
 ALERT_ABOVE = 10_000
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Payment",
     "fields": [

@@ -9,6 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 from pipeline import __version__
+from pipeline.committed import headers_of as read_headers
 from pipeline.lanes.originals import originals
 from pipeline.lanes.sizes import size
 
@@ -57,10 +58,10 @@ def dead_letters(
 
 def headers_of(message: Message) -> Headers:
     """The original headers; the client cannot hand over names that are not UTF-8, and a lane must not stop for them."""
-    try:
-        return message.headers() or []
-    except UnicodeDecodeError:
+    headers = read_headers(message)
+    if headers is None:
         return [(f"{PREFIX}headers", b"names of headers are not UTF-8: see the source record")]
+    return headers
 
 
 def cut(
