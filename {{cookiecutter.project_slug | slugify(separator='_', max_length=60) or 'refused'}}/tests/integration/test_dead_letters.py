@@ -14,7 +14,7 @@ from tests.support.lanes import App, fill, provisioned, row
 from tests.support.program import settings_file
 
 from pipeline import cli
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, SafeStop
 from pipeline.lanes.identity import parse
 from pipeline.lanes.letters import CUT
 from pipeline.lanes.replay import Letter, read_letters, replay
@@ -89,6 +89,29 @@ def test_a_letter_too_large_for_its_topic_is_cut_and_says_so(broker: Broker) -> 
     assert letters[0].headers[0] == ("a", b"1")
     with pytest.raises(PipelineError, match="only a part of the record is left; nothing was sent"):
         replay(app.settings, letters)
+
+
+BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 500}
+
+
+@pytest.mark.bad_input("batch of some kilobytes that unpacks to more than 100 MB", "each record its own")
+def test_records_of_a_batch_that_unpacks_to_much_become_dead_letters_as_any(broker: Broker) -> None:
+    app = provisioned(broker.bootstrap)
+    fill(broker.bootstrap, app.source.name, [(b"k", bytes(1_000_000), [])] * 130, BOMB)
+    app.write(0, 130, [nameless(offset) for offset in range(130)])
+    assert [letter.value for letter in app.letters()] == [bytes(1_000_000)] * 130
+
+
+@pytest.mark.bad_input("batch that unpacks to more than 400 MB, with a dead letter in it", "no dead letter: it stops")
+def test_a_batch_that_unpacks_to_more_than_readers_take_stops_the_job_safely(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.kafka.READ_BYTES", 60_000_000)
+    app = provisioned(broker.bootstrap)
+    fill(broker.bootstrap, app.source.name, [(b"k", bytes(1_000_000), [])] * 80, BOMB)
+    with pytest.raises(SafeStop, match=r"the batch of offset 0 cannot be unpacked"):
+        app.write(0, 80, [nameless(offset) for offset in range(80)])
+    assert app.lane().next_offset == 0
 
 
 ODD: list[tuple[bytes | None, bytes | None, Headers]] = [

@@ -160,6 +160,12 @@ def test_an_empty_range_has_no_chunk() -> None:
     assert cut([], 3, first=3) == []
 
 
+def test_a_range_of_large_outputs_is_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lanes.rows.CHUNK_BYTES", 1_000)
+    large: list[list[Row]] = [[(*row[:-1], [("out", b"k", bytes(400), None)])] for row in plain(*range(7))]
+    assert bounds(cut(large, 8)) == [(0, 3, 3), (3, 6, 3), (6, 8, 1)]
+
+
 def test_a_slow_range_is_cut_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
     monkeypatch.setattr("pipeline.lanes.rows.time.monotonic", lambda: now)

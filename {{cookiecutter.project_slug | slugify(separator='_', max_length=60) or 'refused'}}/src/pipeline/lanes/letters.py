@@ -35,8 +35,7 @@ def dead_letters(
     """Read the originals again and address them to the dead letter topic, in offset order."""
     source = settings.source
     found = originals(source.bootstrap, source.topic, partition, [offset for offset, _, _ in dead])
-    for offset, reason, detail in dead:
-        message = found[offset]
+    for (offset, reason, detail), message in zip(dead, found, strict=True):
         told = (
             reason,
             detail[:DETAIL_CHARACTERS],
