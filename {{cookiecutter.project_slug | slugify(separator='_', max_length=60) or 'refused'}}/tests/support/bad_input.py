@@ -26,8 +26,23 @@ A dead letter is the original record, byte for byte: key, value, headers; then c
 reason is `decode`. Null and empty keys are told apart, and kept. Headers of the identity must be there once; all others
 are nobody's business, in any number and of any bytes. Limits: `codec.max_bytes`, `codec.max_items`, `codec.max_depth`.
 
+A letter that its topic would not take (`max.message.bytes`, uncompressed) is cut. The header `dead-letter-cut`, right
+behind the original ones, then holds three numbers: the bytes that key, value and headers had (10 more for each header).
+Of what the topic takes, 384 bytes, this header and those that follow it are set aside. The original headers are kept if
+they take at most half of the rest, or left out; the key gets at most half of what is left then, and the value the
+remainder. Such a letter cannot be replayed. `pipeline audit` expects letters to be cut in just this way.
+
+`pipeline dead-letters replay` sends a letter back to the source partition it came from, with a new identity that
+follows from its place. It looks first, behind a fence, which letters the source already holds: what was sent back once
+is never sent again, whatever was killed meanwhile.
+
+A batch is unpacked whole by the readers of this project, up to 400 MB of it. Some kilobytes of zstd can be more: if a
+record of such a batch becomes a dead letter, or its topic is audited, the job or the audit ends with one line that says
+so. Spark's own reader unpacks record by record, but a record must fit into `spark.driver_memory`.
+
 Names of headers are text. A record with a name that is not UTF-8 is processed like any other; if it becomes a dead
-letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place.
+letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place. `pipeline audit`
+cannot judge such a record, and ends with one line that names it.
 
 | input | outcome | test |
 |---|---|---|
