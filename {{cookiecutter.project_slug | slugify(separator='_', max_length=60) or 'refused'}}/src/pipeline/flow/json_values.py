@@ -2,7 +2,8 @@
 
 Guarantee: no number is altered, and nothing is taken that another parser would read otherwise: no NaN, no duplicate
 keys, no lone surrogates, no infinities, nothing behind the object, bounded depth and digits (1,000 each, Jackson's).
-Spark's parser sets a limit: where the schema says string, a number is taken too, as Spark would print it.
+Spark's parser sets limits: where the schema says string, a number is taken too, as Spark would print it; and of a
+decimal it looks at 38 digits.
 """
 
 from __future__ import annotations
