@@ -74,7 +74,7 @@ HOSTILE = (
     b"\x82" + b"\x80" * 2_000 + b"\x00",
 )
 # Some kilobytes are then enough for some hundred megabytes: the broker bounds a batch as it was sent.
-BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 500}
+BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 60_000}
 
 
 @dataclass

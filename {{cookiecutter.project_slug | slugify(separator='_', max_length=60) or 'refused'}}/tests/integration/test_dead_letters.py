@@ -14,7 +14,7 @@ from tests.support.lanes import App, fill, provisioned, row
 from tests.support.program import settings_file
 
 from pipeline import cli
-from pipeline.errors import PipelineError, SafeStop
+from pipeline.errors import PipelineError
 from pipeline.lanes.identity import parse
 from pipeline.lanes.letters import CUT
 from pipeline.lanes.replay import Letter, read_letters, replay
@@ -22,6 +22,7 @@ from pipeline.lanes.sent_back import SentBack
 from pipeline.local.malformed import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pipeline.lanes.rows import Row
@@ -91,7 +92,7 @@ def test_a_letter_too_large_for_its_topic_is_cut_and_says_so(broker: Broker) -> 
         replay(app.settings, letters)
 
 
-BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 500}
+BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 60_000}
 
 
 @pytest.mark.bad_input("batch of some kilobytes that unpacks to more than 100 MB", "each record its own")
@@ -102,16 +103,25 @@ def test_records_of_a_batch_that_unpacks_to_much_become_dead_letters_as_any(brok
     assert [letter.value for letter in app.letters()] == [bytes(1_000_000)] * 130
 
 
-@pytest.mark.bad_input("batch that unpacks to more than 400 MB, with a dead letter in it", "no dead letter: it stops")
-def test_a_batch_that_unpacks_to_more_than_readers_take_stops_the_job_safely(
-    broker: Broker, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.bad_input("batch that unpacks to more than 400 MB", "its own reason, and a copy of which nothing is left")
+@pytest.mark.parametrize("dead", [range(90), (3, 20, 84, 85, 89), (5,), (84,), (4, 85)])
+def test_a_batch_that_unpacks_to_more_than_readers_take_holds_up_no_lane(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, dead: Sequence[int]
 ) -> None:
     monkeypatch.setattr("pipeline.kafka.READ_BYTES", 60_000_000)
     app = provisioned(broker.bootstrap)
+    small: list[tuple[bytes | None, bytes | None, Headers]] = [(b"k", b"small", [("h", b"1")])] * 5
+    fill(broker.bootstrap, app.source.name, small)
     fill(broker.bootstrap, app.source.name, [(b"k", bytes(1_000_000), [])] * 80, BOMB)
-    with pytest.raises(SafeStop, match=r"the batch of offset 0 cannot be unpacked"):
-        app.write(0, 80, [nameless(offset) for offset in range(80)])
-    assert app.lane().next_offset == 0
+    fill(broker.bootstrap, app.source.name, small)
+    app.write(0, 90, [nameless(offset) if offset in dead else row(offset, []) for offset in range(90)])
+    letters = letters_of(app)
+    assert sorted(int(letter.said["offset"]) for letter in letters) == list(dead)
+    for letter in letters:
+        unreadable = 5 <= int(letter.said["offset"]) < 85
+        assert letter.value == (None if unreadable else b"small")
+        assert letter.headers == ([(CUT, b"-1,-1,-1")] if unreadable else [("h", b"1")])
+        assert letter.is_cut == unreadable
 
 
 ODD: list[tuple[bytes | None, bytes | None, Headers]] = [

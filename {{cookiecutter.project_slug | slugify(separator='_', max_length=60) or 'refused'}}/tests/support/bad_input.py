@@ -36,9 +36,10 @@ remainder. Such a letter cannot be replayed. `pipeline audit` expects letters to
 follows from its place. It looks first, behind a fence, which letters the source already holds: what was sent back once
 is never sent again, whatever was killed meanwhile.
 
-A batch is unpacked whole by the readers of this project, up to 400 MB of it. Some kilobytes of zstd can be more: if a
-record of such a batch becomes a dead letter, or its topic is audited, the job or the audit ends with one line that says
-so. Spark's own reader unpacks record by record, but a record must fit into `spark.driver_memory`.
+Spark's reader unpacks a compressed batch record by record; a record must fit into `spark.driver_memory`. All other
+readers here unpack a batch whole, up to 400 MB of it, and some kilobytes of zstd can be more. A dead letter of such a
+batch is cut to nothing but its headers, with `-1,-1,-1` in `dead-letter-cut` and `-1` for its timestamp; the record
+itself stays in the source, which `pipeline audit` and `replay` then cannot read: they end with one line that says so.
 
 Names of headers are text. A record with a name that is not UTF-8 is processed like any other; if it becomes a dead
 letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place. `pipeline audit`
