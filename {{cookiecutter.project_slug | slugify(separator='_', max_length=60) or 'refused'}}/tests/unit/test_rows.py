@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import SafeStop
+from pipeline.lanes.identity import parse
 from pipeline.lanes.rows import COLUMNS, Chunk, chunks, lane_rows, outputs_of
 from pipeline.settings import Identity
 
@@ -99,6 +100,14 @@ def test_an_output_whose_condition_does_not_hold_is_left_out() -> None:
     sent = ("receipts", b"k", b"v", None)
     column = pa.array([[None, _output(*sent)], [None, None], [_output(*sent), None, _output(*sent)]], pa.list_(OUTPUT))
     assert outputs_of(column) == ([[sent], [], [sent, sent]], {})
+
+
+@pytest.mark.bad_input("identity header of a megabyte", "identity")
+def test_of_a_stamp_that_is_too_long_for_one_no_more_is_kept_than_shows_it() -> None:
+    [row] = read([(0, 0, b"p" * 1_000_000, b"0", b"1" * 1_000_000, b"0", False, 0, None, [])])
+    assert [len(part or b"") for part in row[2:6]] == [201, 1, 201, 1]
+    assert parse(row[2], row[3], b"1", row[5]) is None
+    assert parse(b"p", row[3], row[4], row[5]) is None
 
 
 def test_empty_batches_are_passed_over() -> None:
