@@ -63,6 +63,8 @@ def outputs_of(settings: Settings, value: bytes | None) -> list[Output] | str:
         payment = json.loads((value or b"").decode())
     except ValueError:
         return "decode"
+    if not isinstance(payment, dict):
+        return "decode"
     receipts, alerts = settings.output.topics
     key = payment["account"].encode()
     made: list[Output] = []
