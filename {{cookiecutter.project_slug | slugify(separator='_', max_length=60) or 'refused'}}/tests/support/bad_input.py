@@ -41,6 +41,10 @@ readers here unpack a batch whole, up to 400 MB of it, and some kilobytes of zst
 batch is cut to nothing but its headers, with `-1,-1,-1` in `dead-letter-cut` and `-1` for its timestamp; the record
 itself stays in the source, which `pipeline audit` and `replay` then cannot read: they end with one line that says so.
 
+Three things that an upstream may send do stop the job, with one line and nothing lost: a timestamp that Spark cannot
+hold, if the topic takes it (`pipeline doctor` warns of that); a record larger than `spark.driver_memory`; and so many
+names of producers that the ledger, which remembers each, outgrows a record of the lane topic.
+
 Names of headers are text. A record with a name that is not UTF-8 is processed like any other; if it becomes a dead
 letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place. `pipeline audit`
 cannot judge such a record, and ends with one line that names it.
