@@ -17,6 +17,7 @@ from rich.console import Console
 
 from pipeline import __version__, cli_letters
 from pipeline.errors import NotExact, PipelineError
+from pipeline.observe.logs import printable
 from pipeline.settings import load
 
 if TYPE_CHECKING:
@@ -207,5 +208,5 @@ def main() -> None:
     try:
         app()
     except PipelineError as error:
-        print(f"error: {error}", file=sys.stderr)
+        print(f"error: {printable(str(error))}", file=sys.stderr)
         sys.exit(error.exit_code)

@@ -95,7 +95,9 @@ def replay(
         msg = "say which: places (partition:offset), or --reason"
         raise typer.BadParameter(msg)
     found = _chosen(settings_file, letters) if letters else list(_letters(settings_file, reason))
-    print(f"{send(load(settings_file), found)} dead letters sent back to their source partitions")
+    sent = send(load(settings_file), found)
+    before = f"; {len(found) - sent} are there already" if sent < len(found) else ""
+    print(f"{sent} dead letters sent back to their source partitions{before}")
 
 
 def _letters(settings_file: Path, reason: str) -> Iterator[Letter]:

@@ -35,6 +35,10 @@ LONGEST_BACK_OFF_SECONDS = 5.0
 # Larger batches gain nothing. Also below Kafka's default for max.message.bytes, by which a batch is refused as a whole.
 BATCH_BYTES = 1_000_000
 
+# What a reader may have to hold of one batch once it is unpacked: some kilobytes of zstd can be as large. librdkafka's
+# own bound of 100 MB is below what the Java client reads, and such a batch would hold up every reader here for ever.
+READ_BYTES = 400_000_000
+
 COMMON = {
     # librdkafka opens connections lazily and then waits on fixed timers: 55 to 510 ms for each fresh client.
     # Eager connections make a fresh producer ready in about 4 ms.
@@ -105,6 +109,7 @@ def consumer_config(bootstrap: str, group: str = "unused", *, isolation: str = "
         "fetch.wait.max.ms": 10,
         # The default of 1000 makes a reader that emptied its queue wait for up to a second.
         "fetch.queue.backoff.ms": 10,
+        "receive.message.max.bytes": READ_BYTES,
     }
 
 

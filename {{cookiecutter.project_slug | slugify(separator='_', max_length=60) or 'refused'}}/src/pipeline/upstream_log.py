@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from pipeline.errors import PipelineError, Unreachable
+from pipeline.committed import committed, headers_of
+from pipeline.errors import PipelineError
 from pipeline.kafka import REQUEST_SECONDS, consumer_config, reachable
 from pipeline.lanes.identity import parse
 
@@ -37,8 +38,6 @@ CONNECTION = (
 )
 FIRST_STEP = 64
 GROWTH = 8
-# Longer than Kafka's default transaction time-out of 60 s, after which the broker ends what hides the tail.
-SILENCE_SECONDS = 75.0
 # A leader that was just elected, also that of a new topic, is named to clients before it answers them.
 MOVING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
 MOVING_SECONDS = 0.05
@@ -91,7 +90,7 @@ class OwnLog:
 
     def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return start and end of each partition; the end counts open transactions, too."""
-        consumer = self._consumer("read_uncommitted")
+        consumer = Consumer({**consumer_config(self._bootstrap, isolation="read_uncommitted"), **self._config})
         try:
             with reachable(self._bootstrap, f"offsets of {self._topic}"):
                 found = consumer.list_topics(self._topic, REQUEST_SECONDS).topics[self._topic]
@@ -115,53 +114,18 @@ class OwnLog:
             else:
                 return low, high
 
-    def _consumer(self, isolation: str) -> Consumer:
-        return Consumer({**consumer_config(self._bootstrap, isolation=isolation), **self._config})
-
     def _read(self, windows: Mapping[int, tuple[int, int]]) -> dict[int, Stamp]:
         """Return the newest stamp within the window [start, end) of each partition."""
         stamps: dict[int, Stamp] = {}
-        unread = dict(windows)
-        consumer = self._consumer("read_committed")
-        try:
-            consumer.assign(
-                [TopicPartition(self._topic, partition, start) for partition, (start, _) in windows.items()]
-            )
-            while unread:
-                message = self._poll(consumer, unread)
-                partition, offset = message.partition(), message.offset()
-                if partition not in unread:
-                    continue
-                end = unread[partition][1]
-                if message.error() is None and offset < end:
-                    stamp = self._stamp(message)
-                    if stamp is not None:
-                        stamps[partition] = stamp
-                    offset += 1
-                # An end of partition below the window's end: an open transaction hides the rest, it will come.
-                if offset >= end:
-                    del unread[partition]
-                    consumer.pause([TopicPartition(self._topic, partition)])
-        finally:
-            consumer.close()
+        config = {**consumer_config(self._bootstrap), **self._config}
+        for message in committed(config, self._topic, windows):
+            stamp = self._stamp(message)
+            if stamp is not None:
+                stamps[message.partition()] = stamp
         return stamps
 
-    def _poll(self, consumer: Consumer, unread: Mapping[int, tuple[int, int]]) -> Message:
-        message = consumer.poll(SILENCE_SECONDS)
-        if message is None:
-            msg = (
-                f"{self._topic} {sorted(unread)}: nothing readable for {SILENCE_SECONDS} s; an open transaction of "
-                "another producer hides the end, or the leader does not answer; end that transaction, then start again"
-            )
-            raise Unreachable(msg)
-        error = message.error()
-        if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's local code
-            with reachable(self._bootstrap, f"read back {self._topic} [{message.partition()}]"):
-                raise KafkaException(error)
-        return message
-
     def _stamp(self, message: Message) -> Stamp | None:
-        found = dict(message.headers() or ())
+        found = dict(headers_of(message) or ())
         names = self._names
         identity = parse(
             *(found.get(name) for name in (names.producer_id, names.producer_epoch, names.txn_id, names.seq)),

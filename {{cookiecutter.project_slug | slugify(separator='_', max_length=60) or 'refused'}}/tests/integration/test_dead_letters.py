@@ -18,9 +18,11 @@ from pipeline.errors import PipelineError
 from pipeline.lanes.identity import parse
 from pipeline.lanes.letters import CUT
 from pipeline.lanes.replay import Letter, read_letters, replay
+from pipeline.lanes.sent_back import SentBack
 from pipeline.local.malformed import stamp
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
     from pathlib import Path
 
     from pipeline.lanes.rows import Row
@@ -90,6 +92,38 @@ def test_a_letter_too_large_for_its_topic_is_cut_and_says_so(broker: Broker) -> 
         replay(app.settings, letters)
 
 
+BOMB = {"compression.type": "zstd", "message.max.bytes": 1_000_000_000, "batch.size": 400_000_000, "linger.ms": 60_000}
+
+
+@pytest.mark.bad_input("batch of some kilobytes that unpacks to more than 100 MB", "each record its own")
+def test_records_of_a_batch_that_unpacks_to_much_become_dead_letters_as_any(broker: Broker) -> None:
+    app = provisioned(broker.bootstrap)
+    fill(broker.bootstrap, app.source.name, [(b"k", bytes(1_000_000), [])] * 130, BOMB)
+    app.write(0, 130, [nameless(offset) for offset in range(130)])
+    assert [letter.value for letter in app.letters()] == [bytes(1_000_000)] * 130
+
+
+@pytest.mark.bad_input("batch that unpacks to more than 400 MB", "its own reason, and a copy of which nothing is left")
+@pytest.mark.parametrize("dead", [range(90), (3, 20, 84, 85, 89), (5,), (84,), (4, 85)])
+def test_a_batch_that_unpacks_to_more_than_readers_take_holds_up_no_lane(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch, dead: Sequence[int]
+) -> None:
+    monkeypatch.setattr("pipeline.kafka.READ_BYTES", 60_000_000)
+    app = provisioned(broker.bootstrap)
+    small: list[tuple[bytes | None, bytes | None, Headers]] = [(b"k", b"small", [("h", b"1")])] * 5
+    fill(broker.bootstrap, app.source.name, small)
+    fill(broker.bootstrap, app.source.name, [(b"k", bytes(1_000_000), [])] * 80, BOMB)
+    fill(broker.bootstrap, app.source.name, small)
+    app.write(0, 90, [nameless(offset) if offset in dead else row(offset, []) for offset in range(90)])
+    letters = letters_of(app)
+    assert sorted(int(letter.said["offset"]) for letter in letters) == list(dead)
+    for letter in letters:
+        unreadable = 5 <= int(letter.said["offset"]) < 85
+        assert letter.value == (None if unreadable else b"small")
+        assert letter.headers == ([(CUT, b"-1,-1,-1")] if unreadable else [("h", b"1")])
+        assert letter.is_cut == unreadable
+
+
 ODD: list[tuple[bytes | None, bytes | None, Headers]] = [
     (None, b"null key", []),
     (b"", b"empty key", []),
@@ -147,12 +181,15 @@ def as_rows(app: App, first: int) -> list[Row]:
     return rows
 
 
-def test_a_letter_that_is_replayed_twice_is_written_once(broker: Broker) -> None:
+def test_a_letter_that_comes_twice_because_retention_took_the_first_is_written_once(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = provisioned(broker.bootstrap)
     pay(app, range(3), payment(b"x"))
     app.write(0, 3, [row(offset, [], seq=offset, error="not decoded") for offset in range(3)])
     letters = letters_of(app)
     assert [letter.said["reason"] for letter in letters] == ["decode"] * 3
+    monkeypatch.setattr(SentBack, "look", lambda _self, _wanted: set())
     replay(app.settings, letters)
     replay(app.settings, letters[1:])
     rows = as_rows(app, 3)

@@ -38,6 +38,7 @@ NOWHERE = "127.0.0.1:1"
 Headers = list[tuple[str, bytes | None]]
 Sent = list[tuple[bytes | None, bytes | None, Headers]]
 STAMP: Headers = [("producer-id", b"upstream"), ("txn-id", b"0"), ("seq", b"0")]
+ANY_TIMESTAMP = {"message.timestamp.after.max.ms": str(2**63 - 1)}
 # What one embedded node cannot be other than.
 OF_ONE_NODE = {"source cluster", "replication"}
 
@@ -202,6 +203,28 @@ def test_a_record_from_the_future_is_warned_of(broker: Broker, ahead: int, state
     finding = only(settings_for(broker.bootstrap, topic), "clocks")
     assert finding.state == state
     assert ("ahead of this machine's clock" in finding.detail) == (state == "warn")
+
+
+@pytest.mark.bad_input("record timestamp that Spark cannot hold (year 300,000)", "refused by the brokers, see doctor")
+def test_a_topic_that_takes_timestamps_which_spark_cannot_hold_is_warned_of(broker: Broker) -> None:
+    sound, open_to_all = create_topic(broker.bootstrap), create_topic(broker.bootstrap, config=ANY_TIMESTAMP)
+    producer = Producer({"bootstrap.servers": broker.bootstrap, **QUIET})
+    refused: list[str] = []
+    for topic in (sound, open_to_all):
+        producer.produce(
+            topic,
+            b"{}",
+            b"key",
+            timestamp=2**62,
+            on_delivery=lambda error, message: refused.append(message.topic()) if error else None,
+        )
+    assert producer.flush(DEADLINE_SECONDS) == 0
+    assert refused == [sound]
+    assert only(settings_for(broker.bootstrap, sound), "timestamps").state == "ok"
+    findings = found(settings_for(broker.bootstrap, open_to_all))
+    assert findings["timestamps"][0].state == "warn"
+    assert "--add-config message.timestamp.after.max.ms=3600000" in findings["timestamps"][0].remedy
+    assert findings["clocks"][0].state == "warn"
 
 
 def test_records_without_key_or_identity_are_warned_of_with_their_share(broker: Broker) -> None:

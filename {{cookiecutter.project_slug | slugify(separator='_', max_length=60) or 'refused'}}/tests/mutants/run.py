@@ -10,18 +10,22 @@ import re
 import subprocess
 import sys
 import time
+from typing import TYPE_CHECKING
 
 from rich.console import Console
 from rich.markup import escape
 from rich.table import Table
-from tests.mutants.catalogue import MUTANTS, VARIABLE, Mutant
+from tests.mutants.catalogue import MUTANTS, VARIABLE
+
+if TYPE_CHECKING:
+    from tests.mutants.mutant import Mutant
 
 # A mutant may hang the product; pytest's own limit is per test and longer.
 SECONDS = 180
 PYTEST = (sys.executable, "-m", "pytest", "-q", "-x", "--tb=no", "-rfE", "--timeout=100", "-p", "no:cacheprovider")
 REASON_CHARACTERS = 80
 # Failed in its own right: an error of a fixture, or of collection, proves nothing.
-FAILED = re.compile(r"^FAILED \S+(?: - (?P<reason>.*))?$", re.MULTILINE)
+FAILED = re.compile(r"^FAILED .+?(?: - (?P<reason>.*))?$", re.MULTILINE)
 ERROR = re.compile(r"^ERROR ", re.MULTILINE)
 
 

@@ -4,9 +4,13 @@ from __future__ import annotations
 
 import ast
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pytest
-from tests.mutants.catalogue import MUTANTS, Mutant
+from tests.mutants.catalogue import MUTANTS
+
+if TYPE_CHECKING:
+    from tests.mutants.mutant import Mutant
 
 ROOT = Path(__file__).parents[2]
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from datetime import UTC, datetime
+from datetime import UTC, date, datetime
 from decimal import Decimal
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +21,17 @@ if TYPE_CHECKING:
     from pipeline.flow.codec import Codec
 
 DECIMAL = {"type": "bytes", "logicalType": "decimal", "precision": 12, "scale": 2}
+TIME = {"type": "long", "logicalType": "timestamp-micros"}
+# Within a list: a required field, and a list in a map.
+STOP = {
+    "type": "record",
+    "name": "Stop",
+    "fields": [
+        {"name": "city", "type": "string"},
+        {"name": "at", "type": ["null", TIME]},
+        {"name": "seen", "type": ["null", {"type": "map", "values": {"type": "array", "items": TIME}}]},
+    ],
+}
 FIELDS: list[dict[str, Any]] = [
     {"name": "id", "type": "string"},
     {"name": "amount", "type": DECIMAL},
@@ -33,6 +44,13 @@ FIELDS: list[dict[str, Any]] = [
         "type": ["null", {"type": "record", "name": "Place", "fields": [{"name": "city", "type": "string"}]}],
     },
     {"name": "parts", "type": ["null", {"type": "array", "items": DECIMAL}]},
+    {"name": "day", "type": ["null", {"type": "int", "logicalType": "date"}]},
+    {"name": "kind", "type": ["null", {"type": "enum", "name": "Kind", "symbols": ["IN", "OUT"]}]},
+    {"name": "code", "type": ["null", {"type": "fixed", "name": "Code", "size": 2}]},
+    {"name": "times", "type": ["null", {"type": "array", "items": ["null", TIME]}]},
+    {"name": "ratios", "type": ["null", {"type": "map", "values": "double"}]},
+    {"name": "fees", "type": ["null", {"type": "map", "values": DECIMAL}]},
+    {"name": "stops", "type": ["null", {"type": "array", "items": STOP}]},
 ]
 DEEP: Any = "int"
 for _ in range(200):
@@ -76,7 +94,21 @@ def test_fields_that_may_be_null_may_be_missing(spark: SparkSession, schema: Cod
     assert others == [(None, None, None, None)] * 2
 
 
+def test_values_within_lists_and_maps_arrive_as_they_are(spark: SparkSession, schema: Codec) -> None:
+    lists = {"times": "[0,null,253402300799999999]", "ratios": '{"a":1e308,"b":-0.5}', "fees": '{"a":1.10,"b":2}'}
+    stops = '[{"city":"Bern","at":1,"seen":{"a":[0,1],"b":[]}},{"city":"Chur"}]'
+    [row] = decoded(spark, schema, [event(**lists, stops=stops, day="2932896", kind='"IN"', code='"AAE="')])
+    epoch, second = datetime(1970, 1, 1), datetime(1970, 1, 1, microsecond=1)  # noqa: DTZ001  Spark's rows have none
+    assert row["_source"]["error"] is None
+    assert row["times"] == [epoch, None, datetime.max]  # noqa: DTZ901
+    assert row["ratios"] == {"a": 1e308, "b": -0.5}
+    assert row["fees"] == {"a": Decimal("1.10"), "b": Decimal("2.00")}
+    assert row["stops"] == [("Bern", second, {"a": [epoch, second], "b": []}), ("Chur", None, None)]
+    assert (row["day"], row["kind"], row["code"]) == (date.max, "IN", b"\x00\x01")
+
+
 STRICT = "duplicate keys, or not strict JSON"
+BEYOND = "a time beyond the years 1 to 9999"
 HALF = "half of a surrogate pair"
 UNSOUND: dict[str, tuple[bytes | None, str | None]] = {
     "null": (None, "null value (tombstone)"),
@@ -126,17 +158,43 @@ UNSOUND: dict[str, tuple[bytes | None, str | None]] = {
     "halves in the wrong order": (event(id=r'"\udc00\ud800"'), HALF),
     "whole surrogate pair": (event(id=r'"\ud83d\ude00"'), None),
     "escaped backslash": (event(id=r'"\\\\ud800"'), None),
-    "year 10000": (event(at="253402300800000"), "field at: a time beyond the years 1 to 9999"),
+    "year 10000": (event(at="253402300800000"), f"field at: {BEYOND}"),
+    "year 10000 as a date": (event(day="2932897"), f"field day: {BEYOND}"),
+    "date as text": (event(day='"2020-01-01"'), BROKEN),
+    "symbol that is unknown": (event(kind='"UP"'), "field kind is not one of its symbols"),
+    "fixed of another length": (event(code='"AAEC"'), "field code has not 2 bytes"),
+    "year 10000 in a list": (event(times="[0,253402300800000000]"), f"field times: {BEYOND}"),
+    "year 0 in a list": (event(times="[-62135596800000001]"), f"field times: {BEYOND}"),
+    "infinite in a map": (event(ratios='{"a":1,"b":-1e999}'), "field ratios is too large"),
+    "would be rounded in a map": (event(fees='{"a":1,"b":1.005}'), "field fees has too many decimals"),
+    "would be rounded up to a digit too many": (event(amount="9999999999.995"), "field amount has too many decimals"),
+    "null in a list": (event(parts="[1,null]"), "field parts holds a null"),
+    "null in a map": (event(ratios='{"a":null}'), "field ratios holds a null"),
+    "null among records": (event(stops="[null]"), "field stops holds a null"),
+    "required is missing in a list": (event(stops='[{"city":"a"},{"at":1}]'), "field stops.city is missing"),
+    "year 10000 within a list": (event(stops='[{"city":"a","at":253402300800000000}]'), f"field stops.at: {BEYOND}"),
+    "year 10000 in a list in a map in a list": (
+        event(stops='[{"city":"a"},{"city":"b","seen":{"x":[],"y":[0,253402300800000000]}}]'),
+        f"field stops.seen: {BEYOND}",
+    ),
+    "null in a list in a map in a list": (
+        event(stops='[{"city":"a","seen":{"x":[null]}}]'),
+        "field stops.seen holds a null",
+    ),
+    "text for a time in a list": (event(times='[0,"1"]'), BROKEN),
+    "text for a number in a map": (event(ratios='{"a":"x"}'), BROKEN),
+    "too many digits in a list": (event(parts="[1,10000000000.00]"), BROKEN),
     "more than the limit": (event(id='"' + "x" * 1_048_577 + '"'), "limits: more than codec.max_bytes = 1048576"),
 }
 
 
-@pytest.mark.bad_input("JSON: NaN, a number beyond its type, 1e999", "decode")
+@pytest.mark.bad_input("JSON: NaN, a number beyond its type, 1e999, at any depth", "decode")
 @pytest.mark.bad_input("JSON: duplicate keys, at any depth", "decode")
 @pytest.mark.bad_input("JSON: 100,000 brackets, 5,000 digits", "decode")
 @pytest.mark.bad_input("JSON: half of a surrogate pair", "decode")
 @pytest.mark.bad_input("JSON: cut off, two values, anything behind the object, not UTF-8, byte order mark", "decode")
-@pytest.mark.bad_input("JSON: time beyond the year 9999, decimal that would be rounded", "decode")
+@pytest.mark.bad_input("JSON: time beyond the year 9999, decimal that would be rounded, at any depth", "decode")
+@pytest.mark.bad_input("JSON: required field missing, null among items, unknown symbol, at any depth", "decode")
 @pytest.mark.bad_input("JSON: more bytes than codec.max_bytes", "limits")
 def test_an_unsound_value_keeps_its_row_and_says_why(spark: SparkSession, schema: Codec) -> None:
     values = [value for value, _ in UNSOUND.values()]

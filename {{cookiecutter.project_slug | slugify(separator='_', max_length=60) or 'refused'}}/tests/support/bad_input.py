@@ -26,8 +26,28 @@ A dead letter is the original record, byte for byte: key, value, headers; then c
 reason is `decode`. Null and empty keys are told apart, and kept. Headers of the identity must be there once; all others
 are nobody's business, in any number and of any bytes. Limits: `codec.max_bytes`, `codec.max_items`, `codec.max_depth`.
 
+A letter that its topic would not take (`max.message.bytes`, uncompressed) is cut. The header `dead-letter-cut`, right
+behind the original ones, then holds three numbers: the bytes that key, value and headers had (10 more for each header).
+Of what the topic takes, 384 bytes, this header and those that follow it are set aside. The original headers are kept if
+they take at most half of the rest, or left out; the key gets at most half of what is left then, and the value the
+remainder. Such a letter cannot be replayed. `pipeline audit` expects letters to be cut in just this way.
+
+`pipeline dead-letters replay` sends a letter back to the source partition it came from, with a new identity that
+follows from its place. It looks first, behind a fence, which letters the source already holds: what was sent back once
+is never sent again, whatever was killed meanwhile.
+
+Spark's reader unpacks a compressed batch record by record; a record must fit into `spark.driver_memory`. All other
+readers here unpack a batch whole, up to 400 MB of it, and some kilobytes of zstd can be more. A dead letter of such a
+batch is cut to nothing but its headers, with `-1,-1,-1` in `dead-letter-cut` and `-1` for its timestamp; the record
+itself stays in the source, which `pipeline audit` and `replay` then cannot read: they end with one line that says so.
+
+Three things that an upstream may send do stop the job, with one line and nothing lost: a timestamp that Spark cannot
+hold, if the topic takes it (`pipeline doctor` warns of that); a record larger than `spark.driver_memory`; and so many
+names of producers that the ledger, which remembers each, outgrows a record of the lane topic.
+
 Names of headers are text. A record with a name that is not UTF-8 is processed like any other; if it becomes a dead
-letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place.
+letter, its headers cannot be read back, and the header `dead-letter-headers` says so in their place. `pipeline audit`
+cannot judge such a record, and ends with one line that names it.
 
 | input | outcome | test |
 |---|---|---|

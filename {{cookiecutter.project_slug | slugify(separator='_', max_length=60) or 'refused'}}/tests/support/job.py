@@ -46,7 +46,7 @@ if TYPE_CHECKING:
 # What supervisors usually grant between SIGTERM and SIGKILL.
 STOP_SECONDS = 30.0
 ALERT_ABOVE = 10_000
-SCHEMA = {
+SCHEMA: dict[str, Any] = {
     "type": "record",
     "name": "Payment",
     "fields": [

@@ -1,7 +1,7 @@
 """A tiny pipeline without Spark: what the real one must write, for tests of the audit.
 
-It judges with the product's own ledger and writes the product's own lane record, and the audit must agree with both:
-so each checks the other.
+It judges with the product's own ledger, cuts letters with its own `cut` and writes its own lane record, and the audit
+must agree with all of them: so each checks the other.
 """
 
 from __future__ import annotations
@@ -15,8 +15,11 @@ from zlib import crc32
 
 from pipeline.lanes.identity import Identity, parse
 from pipeline.lanes.ledger import Ledger, Verdict
+from pipeline.lanes.letters import cut
 from pipeline.lanes.record import Counters, LaneRecord, encode
+from pipeline.lanes.sizes import size
 from pipeline.local.payments import plan
+from pipeline.observe.audit.model import CODEC
 from pipeline.observe.audit.records import Ends, Record
 from pipeline.settings import Settings, build
 
@@ -26,9 +29,13 @@ if TYPE_CHECKING:
     from pipeline.observe.audit.claims import Lane
     from pipeline.observe.audit.records import Expected, Headers, Output
 
+    Sent = tuple[str, bytes | None, bytes | None, Headers]
+
 ALERT = 10_000
 TOPIC_ID = (17, -4)
 OUTPUT_PARTITIONS = 3
+LIMIT = 1_048_588
+IDENTITY = ("producer-id", "producer-epoch", "txn-id", "seq")
 
 
 def settings_for(bootstrap: str = "localhost:9092", prefix: str = "", **dedup: Any) -> Settings:
@@ -47,12 +54,17 @@ def settings_for(bootstrap: str = "localhost:9092", prefix: str = "", **dedup: A
     )
 
 
-def outputs_of(settings: Settings, value: bytes | None) -> list[Output] | None:
-    """Do what the example's user function does; None if the value cannot be decoded."""
+def outputs_of(settings: Settings, value: bytes | None) -> list[Output] | str:
+    """Do what the example's user function does, or say why it cannot; a value may begin with that reason itself."""
+    told = (value or b"").partition(b":")[0].decode(errors="replace")
+    if told in CODEC:
+        return told
     try:
         payment = json.loads((value or b"").decode())
     except ValueError:
-        return None
+        return "decode"
+    if not isinstance(payment, dict):
+        return "decode"
     receipts, alerts = settings.output.topics
     key = payment["account"].encode()
     made: list[Output] = []
@@ -72,12 +84,12 @@ def expected_outputs(settings: Settings, sources: Iterable[Record]) -> Callable[
 class Written:
     """What one lane writes for its records."""
 
-    sent: list[tuple[str, bytes | None, bytes | None, Headers]] = field(default_factory=list)
+    sent: list[Sent] = field(default_factory=list)
     counters: Counters = field(default_factory=Counters)
     ledger: Ledger | None = None
 
 
-def process(settings: Settings, records: Iterable[Record]) -> Written:
+def process(settings: Settings, records: Iterable[Record], limit: int = LIMIT) -> Written:
     """Judge the records of one lane and make its outputs and dead letters, in order."""
     lane = Written(ledger=Ledger(settings.dedup))
     verdicts: Counter[str] = Counter()
@@ -90,15 +102,15 @@ def process(settings: Settings, records: Iterable[Record]) -> Written:
         made = outputs_of(settings, record.value) if verdict is Verdict.FRESH else []
         if verdict is not None:
             verdicts[verdict.value] += 1
-        if made is None:
-            reason = "decode"
+        if isinstance(made, str):
+            reason, made = made, []
         if reason is not None:
             letters[reason] += 1
-            lane.sent.append(letter(settings, record, reason))
-        for topic, key, value, headers in made or ():
+            lane.sent.append(letter(settings, record, reason, limit))
+        for topic, key, value, headers in made:
             lane.counters.written += 1
             lane.sent.append((topic, key, value, list(headers or ())))
-        lane.counters.dropped += verdict is Verdict.FRESH and made == []
+        lane.counters.dropped += verdict is Verdict.FRESH and reason is None and not made
     lane.counters.verdicts, lane.counters.dead_letters = dict(verdicts), dict(letters)
     return lane
 
@@ -114,15 +126,13 @@ def _judge(lane: Written, record: Record) -> tuple[Verdict | None, str | None]:
 
 def identity_of(headers: Headers) -> Identity | None:
     """Read an identity as the product does; a header that stands there twice makes it malformed."""
-    names = [name for name, _ in headers]
-    if len(set(names)) < len(names):
-        return None
-    values = dict(headers)
-    return parse(values.get("producer-id"), values.get("producer-epoch"), values.get("txn-id"), values.get("seq"))
+    found = [(name, value) for name, value in headers if name in IDENTITY]
+    values = dict(found)
+    return parse(*map(values.get, IDENTITY)) if len(values) == len(found) else None
 
 
-def letter(settings: Settings, record: Record, reason: str) -> tuple[str, bytes | None, bytes | None, Headers]:
-    """Make the dead letter of a record."""
+def letter(settings: Settings, record: Record, reason: str, limit: int) -> Sent:
+    """Make the dead letter of a record, cut if its topic would not take it."""
     appended: Headers = [
         ("dead-letter-reason", reason.encode()),
         ("dead-letter-detail", b"why"),
@@ -132,7 +142,10 @@ def letter(settings: Settings, record: Record, reason: str) -> tuple[str, bytes 
         ("dead-letter-timestamp", b"%d" % record.timestamp),
         ("dead-letter-version", b"1"),
     ]
-    return settings.output.dead_letter_topic, record.key, record.value, [*record.headers, *appended]
+    key, value, headers = record.key, record.value, record.headers
+    if size(key, value, [*headers, *appended]) > limit:
+        key, value, headers = cut(key, value, headers, limit - size(None, None, appended))
+    return settings.output.dead_letter_topic, key, value, [*headers, *appended]
 
 
 def lane_record(settings: Settings, lane: Written, **fields: Any) -> bytes:
@@ -180,21 +193,27 @@ class World:
     asked: int = 0
     moves: bool = False
     firsts: dict[int, int] = field(default_factory=dict)
+    limit: int = LIMIT
 
     @classmethod
     def exact(cls, settings: Settings, count: int = 600, seed: int = 1, partitions: int = 3, lost: int = 0) -> World:
         """Run the reference pipeline over the workload; partition 0 lost its first offsets before it was read."""
         world = cls(settings, source_log(count, seed, partitions), firsts={0: lost})
         world.sources[0] = [record for record in world.sources[0] if record.offset >= lost]
-        names = (*settings.output.topics, settings.output.dead_letter_topic)
-        world.topics = {name: {number: [] for number in range(OUTPUT_PARTITIONS)} for name in names}
-        for partition, records in world.sources.items():
-            world.lanes[partition] = lane = process(settings, records)
-            lane.counters.lost = world.firsts.get(partition, 0)
-            for topic, key, value, headers in lane.sent:
-                world.append(topic, crc32(key or b"") % OUTPUT_PARTITIONS, key, value, headers)
-            world.commit_lane(partition)
+        world.run()
         return world
+
+    def run(self) -> None:
+        """Process all that is in the source."""
+        settings = self.settings
+        names = (*settings.output.topics, settings.output.dead_letter_topic)
+        self.topics = {name: {number: [] for number in range(OUTPUT_PARTITIONS)} for name in names}
+        for partition, records in self.sources.items():
+            self.lanes[partition] = lane = process(settings, records, self.limit)
+            lane.counters.lost = self.firsts.get(partition, 0)
+            for topic, key, value, headers in lane.sent:
+                self.append(topic, crc32(key or b"") % OUTPUT_PARTITIONS, key, value, headers)
+            self.commit_lane(partition)
 
     def append(self, topic: str, partition: int, key: bytes | None, value: bytes | None, headers: Headers) -> None:
         """Write one record at the end of a partition."""
@@ -240,6 +259,10 @@ class World:
     def written(self, topic: str) -> Iterable[Record]:
         """Read a topic that was written."""
         return (record for log in self.topics[topic].values() for record in log)
+
+    def largest_letter(self) -> int:
+        """Return the most bytes that the dead letter topic takes."""
+        return self.limit
 
     def behind(self, lane: Lane) -> int:
         """Count what the lane has not read."""

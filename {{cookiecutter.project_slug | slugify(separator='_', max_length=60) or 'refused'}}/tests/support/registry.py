@@ -26,6 +26,8 @@ class FakeRegistry:
     mood: str = "well"
     calls: Counter[str] = field(default_factory=Counter)
     url: str = ""
+    # What else it says of a schema: its type if it is not Avro, the schemas that it refers to.
+    remarks: dict[int, dict[str, Any]] = field(default_factory=dict)
 
     def add(self, schema: Any, subject: str = "source-value") -> int:
         """Register a schema; the same one keeps its id."""
@@ -43,7 +45,7 @@ class FakeRegistry:
         if method == "GET" and parts[:2] == ["schemas", "ids"]:
             number = int(parts[2])
             if 1 <= number <= len(self.schemas):
-                return 200, {"schema": self.schemas[number - 1]}
+                return 200, {"schema": self.schemas[number - 1], **self.remarks.get(number, {})}
             return 404, {"error_code": 40403, "message": "Schema not found"}
         subject = parts[1]
         if method == "POST" and parts[2:] == ["versions"]:

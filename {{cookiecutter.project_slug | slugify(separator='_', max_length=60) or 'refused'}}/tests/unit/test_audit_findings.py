@@ -21,7 +21,7 @@ from pipeline.observe.audit.model import REASONS
 if TYPE_CHECKING:
     from collections.abc import Callable
 
-    from pipeline.observe.audit.records import Record
+    from pipeline.observe.audit.records import Expected, Record
     from pipeline.observe.audit.result import AuditResult
 
 FINDINGS = ("lost", "duplicated", "unexpected", "out_of_order", "split_keys", "counters_wrong", "open_transactions")
@@ -200,7 +200,7 @@ def test_a_changed_row_is_lost_and_another_unexpected(world: World, change: Call
 def test_a_row_of_an_aborted_upstream_transaction_is_unexpected(world: World) -> None:
     value = b'{"id":"' + ABORTED_PREFIX + b'1","account":"a","amount":5.00}'
     made = outputs_of(world.settings, value)
-    assert made
+    assert isinstance(made, list)
     for topic, key, content, headers in made:
         world.append(topic, 0, key, content, list(headers or ()))
     assert findings(audited(world)) == {"unexpected": 1}
@@ -208,7 +208,9 @@ def test_a_row_of_an_aborted_upstream_transaction_is_unexpected(world: World) ->
 
 def test_a_row_written_twice_on_purpose_is_expected_twice(world: World) -> None:
     rows = world.expected()()
-    twice = [(partition, offset, None if made is None else [*made, *made]) for partition, offset, made in rows]
+    twice: list[Expected] = [
+        (partition, offset, made if isinstance(made, str) else [*made, *made]) for partition, offset, made in rows
+    ]
     for topic in world.settings.output.topics:
         for log in world.topics[topic].values():
             log[:] = [copy for record in log for copy in (record, record._replace(offset=record.offset + 1))]
@@ -332,7 +334,7 @@ def test_a_source_record_that_the_user_function_returns_twice_ends_the_audit(wor
 
 
 def test_rows_outside_of_the_lanes_and_their_order_do_not_matter(world: World) -> None:
-    rows = [*reversed(list(world.expected()())), (0, 99_999, None), (77, 0, None)]
+    rows = [*reversed(list(world.expected()())), (0, 99_999, "decode"), (77, 0, "decode")]
     assert judge(world.settings, world, lambda: rows).exact
 
 

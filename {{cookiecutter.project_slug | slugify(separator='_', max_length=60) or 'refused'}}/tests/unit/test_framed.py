@@ -6,6 +6,7 @@ import json
 from typing import TYPE_CHECKING, Any
 
 import fastavro
+import pyarrow as pa
 import pytest
 from tests.support.registry import FakeRegistry, running_registry
 from tests.support.schemas import encode
@@ -15,6 +16,7 @@ from pipeline.avro.decode import Reader
 from pipeline.avro.framed import FramedDecoder, head
 from pipeline.avro.limits import FRAMING, SCHEMA_MISMATCH, STOP, UNKNOWN_SCHEMA, read
 from pipeline.avro.registry import Away, Refused, Registry
+from pipeline.flow.avro_values import decoded
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -79,6 +81,21 @@ def test_a_value_that_is_not_framed_says_so(server: FakeRegistry, value: bytes) 
     assert not server.calls
 
 
+@pytest.mark.bad_input("framed value whose schema is named by a GUID in the header __value_schema_id", FRAMING)
+def test_a_value_whose_schema_is_named_in_a_header_is_never_read_by_another(server: FakeRegistry) -> None:
+    value = framed(2, NEW, {"id": 1, "note": None})  # without its header it would be a sound one
+    headers = [[("a", b"1")], [("a", b"1"), ("__value_schema_id", b"\x01" + bytes(16))], None, []]
+    kind = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
+    source = pa.StructArray.from_arrays([pa.array(headers, kind)], names=["headers"])
+    batch = pa.RecordBatch.from_arrays(
+        [pa.array([b"k"] * 4), source, pa.array([value] * 4)], ["_key", "_source", "value"]
+    )
+    [found] = decoded(batch, decoder(server))
+    errors = found.column(1).field("error").to_pylist()
+    assert errors == [None, "framing: a schema named by a GUID, which is not supported", None, None]
+    assert found.column(2).to_pylist() == [1, None, 1, 1]
+
+
 @pytest.mark.bad_input("unknown schema id, a flood of them", UNKNOWN_SCHEMA)
 def test_a_flood_of_an_unknown_schema_id_asks_the_registry_once_a_minute(server: FakeRegistry) -> None:
     clock = [1_000.0]
@@ -115,6 +132,27 @@ def test_a_schema_that_cannot_be_read_makes_letters_of_its_records_alone(
     reason, detail = read(error or "")
     assert reason == SCHEMA_MISMATCH
     assert why in detail
+    assert sound is None
+
+
+@pytest.mark.bad_input("framed value whose schema refers to others, or is not of Avro", SCHEMA_MISMATCH)
+@pytest.mark.parametrize(
+    ("remark", "why"),
+    [
+        (
+            {"references": [{"name": "Money", "subject": "money", "version": 1}]},
+            "its schema refers to others, which is not supported",
+        ),
+        ({"schemaType": "PROTOBUF"}, "its schema is of the type PROTOBUF"),
+    ],
+)
+def test_a_schema_of_a_form_that_is_not_supported_is_named(
+    server: FakeRegistry, remark: dict[str, Any], why: str
+) -> None:
+    number = server.add(record(("id", "long"), ("price", "int")))
+    server.remarks[number] = remark
+    [error, sound] = decoder(server).decode([head(number) + b"\x02\x02", framed(2, NEW, {"id": 1, "note": None})])[1]
+    assert read(error or "") == (SCHEMA_MISMATCH, why)
     assert sound is None
 
 

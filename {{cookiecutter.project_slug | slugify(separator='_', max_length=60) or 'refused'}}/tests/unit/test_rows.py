@@ -10,6 +10,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.errors import SafeStop
+from pipeline.lanes.identity import parse
 from pipeline.lanes.rows import COLUMNS, Chunk, chunks, lane_rows, outputs_of
 from pipeline.settings import Identity
 
@@ -101,6 +102,14 @@ def test_an_output_whose_condition_does_not_hold_is_left_out() -> None:
     assert outputs_of(column) == ([[sent], [], [sent, sent]], {})
 
 
+@pytest.mark.bad_input("identity header of a megabyte", "identity")
+def test_of_a_stamp_that_is_too_long_for_one_no_more_is_kept_than_shows_it() -> None:
+    [row] = read([(0, 0, b"p" * 1_000_000, b"0", b"1" * 1_000_000, b"0", False, 0, None, [])])
+    assert [len(part or b"") for part in row[2:6]] == [201, 1, 201, 1]
+    assert parse(row[2], row[3], b"1", row[5]) is None
+    assert parse(b"p", row[3], row[4], row[5]) is None
+
+
 def test_empty_batches_are_passed_over() -> None:
     assert [row[0] for row in read([], plain(3), [], plain(4))] == [3, 4]
 
@@ -158,6 +167,12 @@ def test_a_range_without_rows_is_one_chunk_that_reaches_its_end() -> None:
 
 def test_an_empty_range_has_no_chunk() -> None:
     assert cut([], 3, first=3) == []
+
+
+def test_a_range_of_large_outputs_is_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.lanes.rows.CHUNK_BYTES", 1_000)
+    large: list[list[Row]] = [[(*row[:-1], [("out", b"k", bytes(400), None)])] for row in plain(*range(7))]
+    assert bounds(cut(large, 8)) == [(0, 3, 3), (3, 6, 3), (6, 8, 1)]
 
 
 def test_a_slow_range_is_cut_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:

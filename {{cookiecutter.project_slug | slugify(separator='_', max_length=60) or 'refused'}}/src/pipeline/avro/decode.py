@@ -25,6 +25,8 @@ if TYPE_CHECKING:
 
 # Bytes of values that are decoded at once. A byte can become an object of a few hundred bytes.
 PART_BYTES = 1_048_576
+# What is said of a value may quote it, or a schema.
+ERROR_CHARACTERS = 500
 TOMBSTONE = "null value (tombstone)"
 RETURN_NAMES = {"return_named_type": True}
 
@@ -95,9 +97,9 @@ class Decoder:
         try:
             return self._call([value])[0]
         except fastavro.read.SchemaResolutionError as error:
-            errors[row] = told(SCHEMA_MISMATCH, str(error))
+            errors[row] = told(SCHEMA_MISMATCH, str(error)[:ERROR_CHARACTERS])
         except Exception as error:  # noqa: BLE001  hostile bytes may raise anything: it is the reason, not a failure
-            errors[row] = f"{type(error).__name__}: {error}"
+            errors[row] = f"{type(error).__name__}: {error}"[:ERROR_CHARACTERS]
         return None
 
     def _call(self, values: list[bytes]) -> list[Any]:

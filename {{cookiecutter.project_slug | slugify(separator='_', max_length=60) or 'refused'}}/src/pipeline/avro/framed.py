@@ -22,6 +22,9 @@ if TYPE_CHECKING:
 MAGIC = 0
 GUID_MAGIC = 1
 HEAD_BYTES = 5
+# A newer form names the schema in this header, by a GUID, and the value has no head: its first bytes mean nothing here.
+GUID_HEADER = "__value_schema_id"
+BY_GUID = bytes([GUID_MAGIC]) + bytes(16)
 
 
 class FramedDecoder:

@@ -10,10 +10,11 @@ from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyspark.sql.types import StringType, StructField, StructType
 
 from pipeline.avro.decode import Decoder, Reader, parts
-from pipeline.avro.framed import FramedDecoder
+from pipeline.avro.framed import BY_GUID, GUID_HEADER, FramedDecoder
 from pipeline.avro.limits import Limits  # noqa: TC001  a field of a named tuple
 from pipeline.avro.registry import registry
 from pipeline.flow.source import KEY, SOURCE
@@ -66,10 +67,19 @@ def _stage(given: AvroInput) -> Callable[[Iterator[Any]], Iterator[Any]]:
     return decode_batches
 
 
+def named_by_guid(headers: Any) -> list[int]:
+    """The rows whose schema is named in a header."""
+    named = pc.equal(headers.flatten().field(0), GUID_HEADER)
+    return pc.list_parent_indices(headers).filter(named).to_pylist()  # type: ignore[no-any-return]
+
+
 def decoded(batch: Any, made: Decoder | FramedDecoder) -> Iterator[Any]:
     """One batch of key, source and value to batches with the columns; in parts, so that memory stays bounded."""
     key, source, value = batch.columns
     values = value.to_numpy(zero_copy_only=False).tolist() if len(value) else []
+    if isinstance(made, FramedDecoder):
+        for row in named_by_guid(source.field("headers")):
+            values[row] = BY_GUID
     for part in parts(values):
         if part.start == part.stop:
             continue

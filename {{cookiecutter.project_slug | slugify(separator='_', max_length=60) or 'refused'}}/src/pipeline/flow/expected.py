@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
+from pipeline.avro.limits import OVERSIZED, read
 from pipeline.flow.codec import codec_of
 from pipeline.flow.preflight import largest
 from pipeline.flow.session import session
@@ -35,8 +36,8 @@ def expected_outputs(
     settings: Settings,
     ranges: Mapping[int, tuple[int, int]],
     transform: Callable[[DataFrame], DataFrame] = transform,
-) -> Iterator[tuple[int, int, list[Sendable] | None]]:
-    """Yield partition, offset and outputs of every record in the ranges; None where its value cannot be decoded."""
+) -> Iterator[tuple[int, int, list[Sendable] | str]]:
+    """Yield partition, offset and outputs of every record in the ranges; where there can be none, the reason."""
     spark = session(settings)
     codec = codec_of(settings)
     schemas = codec.output_schemas()
@@ -64,7 +65,7 @@ def _slices(ranges: Mapping[int, tuple[int, int]], width: int) -> Iterator[dict[
 
 def _rows(
     table: Any, schemas: Mapping[str, OutputSchema], limits: Mapping[str, int]
-) -> Iterator[tuple[int, int, list[Sendable] | None]]:
+) -> Iterator[tuple[int, int, list[Sendable] | str]]:
     for part in table.to_batches():
         partitions, offsets, errors = (
             part.column(COLUMNS.index(name)).to_pylist() for name in ("partition", "offset", "error")
@@ -72,5 +73,8 @@ def _rows(
         stop_if_told(errors)
         made, wrong = outputs_of(part.column(COLUMNS.index("outputs")), schemas)
         for row, (partition, offset, error, outputs) in enumerate(zip(partitions, offsets, errors, made, strict=True)):
-            unfit = error is not None or row in wrong or too_large(outputs, limits) is not None
-            yield partition, offset, None if unfit else outputs
+            unfit = error or wrong.get(row)
+            if unfit is not None:
+                yield partition, offset, read(unfit)[0]
+            else:
+                yield partition, offset, outputs if too_large(outputs, limits) is None else OVERSIZED

@@ -2,18 +2,19 @@
 
 Guarantee: no number is altered, and nothing is taken that another parser would read otherwise: no NaN, no duplicate
 keys, no lone surrogates, no infinities, nothing behind the object, bounded depth and digits (1,000 each, Jackson's).
-Spark's parser sets a limit: where the schema says string, a number is taken too, as Spark would print it.
+Spark's parser sets limits: where the schema says string, a number is taken too, as Spark would print it; and of a
+decimal it looks at 38 digits.
 """
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING
 
-from pyspark.sql.functions import abs as magnitude
 from pyspark.sql.functions import (
     coalesce,
     col,
     concat,
+    date_from_unix_date,
     from_json,
     is_valid_utf8,
     lit,
@@ -29,9 +30,9 @@ from pyspark.sql.functions import (
 from pyspark.sql.types import (
     BooleanType,
     DataType,
+    DateType,
     DecimalType,
-    DoubleType,
-    FloatType,
+    IntegerType,
     LongType,
     StringType,
     StructType,
@@ -39,10 +40,10 @@ from pyspark.sql.types import (
     TimestampType,
 )
 
-from pipeline.avro.columns import MICROS
 from pipeline.avro.limits import LIMITS, told
 from pipeline.avro.node import MAX_DIGITS, walk
 from pipeline.errors import BadSettings
+from pipeline.flow.json_flaws import flaws, is_time, is_timely
 from pipeline.flow.source import KEY, SOURCE
 from pipeline.flow.types import columns_of, nullable
 
@@ -72,6 +73,7 @@ LONE_SURROGATE = (
     r"(?i)(?<!\\)(?:\\\\)*\\u(?:d[89ab][0-9a-f]{2}(?!\\ud[c-f][0-9a-f]{2})"
     r"|(?<!\\ud[89ab][0-9a-f]{2}\\u)d[c-f][0-9a-f]{2})"
 )
+MOMENTS = {"date": date_from_unix_date, "millis": timestamp_millis, "micros": timestamp_micros}
 NOT_THIS = "not one JSON object of this schema"
 
 
@@ -86,7 +88,7 @@ def decode_json(records: DataFrame, reader: Reader, limits: Limits) -> DataFrame
     decoded = records.withColumn(DECODED, from_json(wrapped, parsed, PARSER))
     return decoded.select(
         KEY,
-        col(SOURCE).withField("error", _error(schema, reader.node, text, limits)).alias(SOURCE),
+        col(SOURCE).withField("error", _error(reader.node, text, limits)).alias(SOURCE),
         *(
             _shaped(_read(name), child).cast(nullable(schema[name].dataType)).alias(name)
             for name, child in zip(reader.node.names, reader.node.children, strict=True)
@@ -104,25 +106,21 @@ def check_json(reader: Reader, where: str) -> None:
 
 def _lenient(kind: DataType) -> DataType:
     """The type to parse by: nothing is required, decimals keep all their digits, times are numbers."""
-    return nullable(kind, lambda leaf: _all_digits(leaf) if isinstance(leaf, DecimalType) else _time_as_number(leaf))
+    return nullable(kind, _lenient_leaf)
 
 
-def _all_digits(kind: DecimalType) -> DecimalType:
-    return DecimalType(MAX_DIGITS, MAX_DIGITS - (kind.precision - kind.scale))
-
-
-def _time_as_number(kind: DataType) -> DataType:
-    return LongType() if isinstance(kind, TimestampType | TimestampNTZType) else kind
-
-
-def _has_times(node: Node) -> bool:
-    return any("timestamp" in part.logical for part in walk(node))
+def _lenient_leaf(kind: DataType) -> DataType:
+    if isinstance(kind, DecimalType):
+        return DecimalType(MAX_DIGITS, MAX_DIGITS - (kind.precision - kind.scale))
+    if isinstance(kind, TimestampType | TimestampNTZType):
+        return LongType()
+    return IntegerType() if isinstance(kind, DateType) else kind
 
 
 def _shaped(column: Column, node: Node) -> Column:
     """Times from their numbers, wherever they stand."""
     node = node.only
-    if not _has_times(node):
+    if not any(map(is_time, walk(node))):
         return column
     if node.kind == "record":
         parts = zip(node.names, node.children, strict=True)
@@ -132,8 +130,7 @@ def _shaped(column: Column, node: Node) -> Column:
         return transform(column, lambda item: _shaped(item, node.children[0]))
     if node.kind == "map":
         return transform_values(column, lambda _key, item: _shaped(item, node.children[0]))
-    made = timestamp_millis(column) if node.logical.endswith("millis") else timestamp_micros(column)
-    moment = when(_is_timely(column, node), made)
+    moment = when(is_timely(column, node), MOMENTS[node.logical.rpartition("-")[2]](column))
     return moment.cast("timestamp_ntz") if node.logical.startswith("local") else moment
 
 
@@ -141,7 +138,7 @@ def _read(name: str) -> Column:
     return col(f"{VALUE}.{name}")
 
 
-def _error(schema: StructType, node: Node, text: Column, limits: Limits) -> Column:
+def _error(node: Node, text: Column, limits: Limits) -> Column:
     """Why a value is no event of this schema; the first reason that holds."""
     value = col("value")
     too_large = told(LIMITS, f"more than codec.max_bytes = {limits.bytes}")
@@ -153,61 +150,4 @@ def _error(schema: StructType, node: Node, text: Column, limits: Limits) -> Colu
         when(try_parse_json(text).isNull(), lit("duplicate keys, or not strict JSON")),
         when(text.contains("\\u") & text.rlike(LONE_SURROGATE), lit("half of a surrogate pair")),
     ]
-    return coalesce(*reasons, *_missing(schema, ()), *_infinite(schema, ()), *_timely(node, ()), *_rounded(schema))
-
-
-def _missing(schema: StructType, parents: tuple[str, ...]) -> list[Column]:
-    """Required fields that are not there; those of a nested record are asked for where the record is there."""
-    found: list[Column] = []
-    for field in schema:
-        path = (*parents, field.name)
-        present = _read(".".join(parents)).isNotNull() if parents else lit(True)  # noqa: FBT003  a literal of Spark's
-        if not field.nullable:
-            absent = present & _read(".".join(path)).isNull()
-            found.append(when(absent, lit(f"field {'.'.join(path)} is missing")))
-        if isinstance(field.dataType, StructType):
-            found += _missing(field.dataType, path)
-    return found
-
-
-def _infinite(schema: StructType, parents: tuple[str, ...]) -> list[Column]:
-    """Numbers too large for their type, which are read as infinite; not those within lists and maps."""
-    found: list[Column] = []
-    for field in schema:
-        path = (*parents, field.name)
-        if isinstance(field.dataType, StructType):
-            found += _infinite(field.dataType, path)
-        elif isinstance(field.dataType, FloatType | DoubleType):
-            beyond = magnitude(_read(".".join(path))) == float("inf")
-            found.append(when(beyond, lit(f"field {'.'.join(path)} is too large")))
-    return found
-
-
-def _timely(node: Node, parents: tuple[str, ...]) -> list[Column]:
-    """Times beyond the years that a column holds; not those within lists and maps."""
-    found: list[Column] = []
-    for name, child in zip(node.names, (child.only for child in node.children), strict=True):
-        path = (*parents, name)
-        if child.kind == "record":
-            found += _timely(child, path)
-        elif "timestamp" in child.logical:
-            outside = ~_is_timely(_read(".".join(path)), child)
-            found.append(when(outside, lit(f"field {'.'.join(path)}: a time beyond the years 1 to 9999")))
-    return found
-
-
-def _is_timely(column: Column, node: Node) -> Column:
-    factor = 1_000 if node.logical.endswith("millis") else 1
-    low, high = MICROS
-    return column.between(low // factor, high // factor)
-
-
-def _rounded(schema: StructType) -> list[Column]:
-    """Decimals with more digits than their type has; a map is not comparable, and takes its decimals as they come."""
-    # With times as numbers, as they are parsed, only decimals may differ.
-    fields = [(field.name, nullable(field.dataType, _time_as_number), _lenient(field.dataType)) for field in schema]
-    return [
-        when(~_read(name).eqNullSafe(_read(name).cast(kind).cast(parsed)), lit(f"field {name} has too many decimals"))
-        for name, kind, parsed in fields
-        if kind != parsed
-    ]
+    return coalesce(*reasons, *(when(flaw.holds(col(VALUE)), lit(flaw.error)) for flaw in flaws(node)))

@@ -26,6 +26,10 @@ KEY = "_key"
 # At the end of the log the Java client waits this long for more, once per partition; the default of 500 ms
 # would be the largest part of a small batch.
 FETCH_WAIT_MS = "20"
+# What Spark's reader holds of a partition: a fetch as it was sent, and so many records of it unpacked. The default of
+# 500 would be half a gigabyte for each task, if a compressed batch holds records of a megabyte.
+FETCH_BYTES = str(1024 * 1024)
+POLL_RECORDS = "100"
 
 
 def options(settings: Settings) -> dict[str, str]:
@@ -34,6 +38,8 @@ def options(settings: Settings) -> dict[str, str]:
         "kafka.bootstrap.servers": settings.source.bootstrap,
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
+        "kafka.max.partition.fetch.bytes": FETCH_BYTES,
+        "kafka.max.poll.records": POLL_RECORDS,
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "groupIdPrefix": f"{settings.app.id}-spark",

@@ -1,12 +1,14 @@
 """Dead letters read back, and sent to the source once more after a fix.
 
-Guarantee: a letter is replayed exactly once, however often it is asked for: its new identity follows from its place in
-the dead letter topic, and it goes to the partition it came from, so that the lane there knows it again. Each part is
-one Kafka transaction: a crash sends all of it or nothing.
+Guarantee: a letter is sent back exactly once, however often it is asked for, and whatever is killed meanwhile. Its
+new identity follows from its place in the dead letter topic. Each part is one Kafka transaction: fence, look which of
+it the source already holds, send the rest, commit. Should a letter come twice all the same, because retention took the
+first one out of the source, the lane knows it again: it goes to the partition it came from.
 """
 
 from __future__ import annotations
 
+import time
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -14,8 +16,10 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, Topi
 from confluent_kafka.admin import OffsetSpec
 
 from pipeline.errors import PipelineError, Unreachable
-from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, reachable
+from pipeline.faults import fault_point
+from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline
 from pipeline.lanes.letters import CUT, POSITION, PREFIX
+from pipeline.lanes.sent_back import SentBack, producer_id
 from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
@@ -23,6 +27,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from pipeline.lanes.sent_back import Identity
     from pipeline.lanes.transaction import Headers
     from pipeline.settings import Settings
 
@@ -30,6 +35,7 @@ AT_ONCE = 500
 # Records of one transaction: bounds what is held in memory, and how long readers wait.
 PART = 5_000
 COMMIT_SECONDS = 60.0
+POLL_SECONDS = 0.05
 REPLAYED = "replayed-from"
 
 
@@ -97,19 +103,26 @@ def letter(message: Message) -> Letter:
 
 
 def replay(settings: Settings, letters: Sequence[Letter]) -> int:
-    """Send letters back to the source, to the partitions they came from, under new identities."""
+    """Send letters back to the source, to the partitions they came from, under new identities; return how many.
+
+    Those that are there already are not sent again.
+    """
     for one in letters:
         if one.is_cut or one.said.get("topic") != settings.source.topic:
             why = "only a part of the record is left" if one.is_cut else f"it is not of {settings.source.topic}"
             msg = f"dead letter {one.name} cannot be replayed: {why}; nothing was sent"
             raise PipelineError(msg)
     ordered = sorted(letters, key=lambda one: (one.partition, one.offset))
-    for start in range(0, len(ordered), PART):
-        _send(settings, ordered[start : start + PART])
-    return len(ordered)
+    # A partition may have been sent letters since the first of those that came from it.
+    first: dict[int, int] = {}
+    for one in ordered:
+        partition, offset = int(one.said["partition"]), int(one.said["offset"])
+        first[partition] = min(first.get(partition, offset), offset)
+    sent_back = SentBack(settings, first)
+    return sum(_send(settings, ordered[at : at + PART], sent_back) for at in range(0, len(ordered), PART))
 
 
-def _send(settings: Settings, letters: Sequence[Letter]) -> None:
+def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) -> int:
     bootstrap, topic = settings.source.bootstrap, settings.source.topic
     config = {
         **COMMON,
@@ -118,24 +131,47 @@ def _send(settings: Settings, letters: Sequence[Letter]) -> None:
         "transaction.timeout.ms": int(COMMIT_SECONDS * 1000),
         "message.max.bytes": 1_000_000_000,
     }
-    with reachable(bootstrap, f"replay dead letters to {topic}"):
+    with mapped(f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)"):
         producer = Producer(config)
-        producer.init_transactions(COMMIT_SECONDS)
+        until_deadline(producer.init_transactions, COMMIT_SECONDS)
+        there = sent_back.look(identity(settings, one) for one in letters)
+        due = [one for one in letters if identity(settings, one) not in there]
+        if not due:
+            return 0
         producer.begin_transaction()
-        for one in letters:
-            producer.produce(topic, one.value, one.key, int(one.said["partition"]), headers=stamped(settings, one))
-        producer.commit_transaction(COMMIT_SECONDS)  # refused if any of them was not delivered
+        for one in due:
+            _put(producer, topic, one, stamped(settings, one))
+            fault_point("amid replay")
+        producer.flush(COMMIT_SECONDS)
+        fault_point("before replay is committed")
+        until_deadline(producer.commit_transaction, COMMIT_SECONDS)  # refused if any of them was not delivered
+        fault_point("after replay is committed")
+    return len(due)
+
+
+def _put(producer: Producer, topic: str, one: Letter, headers: Headers) -> None:
+    deadline = time.monotonic() + COMMIT_SECONDS
+    while True:
+        try:
+            producer.produce(topic, one.value, one.key, int(one.said["partition"]), headers=headers)
+        except BufferError:
+            if time.monotonic() > deadline:
+                raise
+            producer.poll(POLL_SECONDS)  # the queue is full of large letters: let it send some
+        else:
+            return
+
+
+def identity(settings: Settings, one: Letter) -> Identity:
+    """By which producer, and in which transaction of it, a letter is sent back."""
+    return producer_id(settings, one.partition).encode(), b"%d" % one.offset
 
 
 def stamped(settings: Settings, one: Letter) -> Headers:
     """The original headers with a new identity: the letter's own place, which no other letter has."""
     names = settings.identity
-    identity = {
-        names.producer_id: f"{settings.app.id}.dead-letters.{one.partition}".encode(),
-        names.producer_epoch: b"0",
-        names.txn_id: b"%d" % one.offset,
-        names.seq: b"0",
-    }
-    kept = [(name, value) for name, value in one.headers if name not in identity and name != REPLAYED]
+    producer, txn = identity(settings, one)
+    stamp = {names.producer_id: producer, names.producer_epoch: b"0", names.txn_id: txn, names.seq: b"0"}
+    kept = [(name, value) for name, value in one.headers if name not in stamp and name != REPLAYED]
     place = f"{settings.output.dead_letter_topic}:{one.name}".encode()
-    return [*kept, *identity.items(), (REPLAYED, place)]
+    return [*kept, *stamp.items(), (REPLAYED, place)]

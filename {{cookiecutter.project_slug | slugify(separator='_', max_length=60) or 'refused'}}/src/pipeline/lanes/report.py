@@ -34,6 +34,8 @@ STOPS: dict[str, type[PipelineError]] = {
 
 # Upper bounds of the buckets of every histogram, in seconds: from a phase on one machine to a time-out.
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
+# An age beyond this is told as this: one timestamp of 1970 would count as half a century, and drown the sum.
+LONGEST_SECONDS = 30 * 86_400
 
 
 @dataclass(slots=True)
@@ -69,8 +71,8 @@ class Commit:
         stamps = np.fromiter(map(itemgetter(1), rows), np.int64, len(rows))
         self.oldest_ms = int(stamps.min()) if rows else None
         self.newest_ms = int(stamps.max()) if rows else None
-        # A record without a timestamp (-1) has no age; one from a clock ahead of ours is new, not from the future.
-        ages = np.maximum(self.committed_ms - stamps[stamps >= 0], 0) / 1000
+        # A record without a timestamp (-1, or 0) has no age; one from a clock ahead of ours is new, not of the future.
+        ages = np.clip(self.committed_ms - stamps[stamps > 0], 0, LONGEST_SECONDS * 1000) / 1000
         self.ages = np.bincount(np.searchsorted(BUCKETS, ages), minlength=len(BUCKETS) + 1).tolist()
         self.age_seconds = float(ages.sum())
         return self

@@ -24,6 +24,8 @@ if TYPE_CHECKING:
     from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Identity
 
+# Output values of a chunk: fifty thousand of a megabyte each would be more than any worker has.
+CHUNK_BYTES = 64 * 1024 * 1024
 # Columns of the frame that reaches the writer, in this order.
 COLUMNS = (
     "partition",
@@ -62,16 +64,17 @@ class Chunk:
 def chunks(
     batches: Iterable[list[Row]], first: int, until: int, *, max_rows: int, max_seconds: float
 ) -> Iterator[Chunk]:
-    """Cut a range by rows and by seconds; the last chunk reaches its end, so that lag reaches 0."""
+    """Cut a range by rows, bytes and seconds; the last chunk reaches its end, so that lag reaches 0."""
     rows: list[Row] = []
-    started = time.monotonic()
+    started, size = time.monotonic(), 0
     for batch in batches:
         rows.extend(batch)
-        while len(rows) > max_rows or (rows and time.monotonic() - started > max_seconds):
+        size += sum(len(value) for row in batch for _, _, value, _ in row[-1] if value)
+        while len(rows) > max_rows or (rows and (size > CHUNK_BYTES or time.monotonic() - started > max_seconds)):
             taken, rows = rows[:max_rows], rows[max_rows:]
             yield Chunk(first, taken[-1][0] + 1, taken)
             first = taken[-1][0] + 1
-            started = time.monotonic()
+            started, size = time.monotonic(), 0
     if first < until:
         yield Chunk(first, until, rows)
 

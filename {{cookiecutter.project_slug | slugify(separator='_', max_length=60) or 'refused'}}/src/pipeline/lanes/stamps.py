@@ -1,7 +1,8 @@
 """The identity headers of a batch of records, taken out of Arrow without a Python object per header.
 
-Guarantee: a header's value is the bytes that the upstream sent; one that comes twice in a record is reported, so that
-no stamp is ever chosen between two. Spark's own way (a lambda over the headers, per name) took longer than all else.
+Guarantee: a header's value is the bytes that the upstream sent, or the beginning of what is too long to be a stamp; one
+that comes twice in a record is reported, so that no stamp is ever chosen between two. Spark's own way (a lambda over
+the headers, per name) took longer than all else.
 """
 
 from __future__ import annotations
@@ -11,8 +12,13 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import numpy as np
 import pyarrow.compute as pc
 
+from pipeline.lanes.identity import MAX_PRODUCER_ID_BYTES
+
 if TYPE_CHECKING:
     from pipeline.settings import Identity
+
+# One byte more than any part of an identity has: enough to be refused, and a header of a megabyte is never copied.
+STAMP_BYTES = MAX_PRODUCER_ID_BYTES + 1
 
 
 class Stamps(NamedTuple):
@@ -31,7 +37,7 @@ def stamps(headers: Any, names: Identity) -> Stamps:
     flat = headers.flatten()
     keys, values = flat.flatten()
     records = pc.list_parent_indices(headers).to_numpy()
-    contents = values.to_numpy(zero_copy_only=False)
+    contents = pc.binary_slice(values, 0, STAMP_BYTES).to_numpy(zero_copy_only=False)
     repeated = np.zeros(count, dtype=bool)
     columns: list[list[bytes | None]] = []
     for name in (names.producer_id, names.producer_epoch, names.txn_id, names.seq):

@@ -128,7 +128,7 @@ LAG_SECONDS = Family(
     "gauge",
     "seconds",
     LANE,
-    "Age of the oldest committed source record that is not settled, by its timestamp; 0 when caught up.",
+    "Age of the oldest committed source record not yet settled, by its timestamp, 30 days at most; 0 when caught up.",
 )
 OPEN = Family(
     "pipeline_open_transaction_records",
@@ -173,7 +173,7 @@ LATENCY_SECONDS = Family(
     "histogram",
     "seconds",
     TOPIC,
-    "Every settled source record, from its timestamp to the commit.",
+    "Every settled source record that has a timestamp, from it to the commit; 30 days at most.",
 )
 LAST_PROGRESS = Family(
     "pipeline_last_progress_timestamp_seconds",

@@ -186,8 +186,8 @@ class Unread:
                 if message is None:
                     break
                 if message.error() is None:
-                    milliseconds = message.timestamp()[1]  # -1: it has none
-                    found.setdefault(message.partition(), milliseconds / 1000 if milliseconds >= 0 else NOTHING_UNREAD)
+                    milliseconds = message.timestamp()[1]  # -1, or 0: it has none
+                    found.setdefault(message.partition(), milliseconds / 1000 if milliseconds > 0 else NOTHING_UNREAD)
                 elif message.error().code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's local code
                     found.setdefault(message.partition(), NOTHING_UNREAD)
         finally:

@@ -1,7 +1,7 @@
 """The log: one line for each event, as key=value for people or as JSON for machines.
 
-Guarantee: one event is one line whatever its text holds (a traceback follows a line for people), and nothing that
-looks like a secret is written.
+Guarantee: one event is one line whatever its text holds (a traceback follows a line for people), nothing in it is a
+command to a terminal, and nothing that looks like a secret is written.
 """
 
 from __future__ import annotations
@@ -44,6 +44,13 @@ def masked(text: str) -> str:
     return LOGIN.sub(f"{HIDDEN}@", SECRET.sub(rf"\g<key>{HIDDEN}", text))
 
 
+def printable(text: str) -> str:
+    """The text with all escaped that a terminal might obey: control characters, marks of direction; line ends stay."""
+    if text.isprintable():
+        return text
+    return "".join(sign if sign.isprintable() or sign == "\n" else ascii(sign)[1:-1] for sign in text)
+
+
 def time_of(record: logging.LogRecord) -> str:
     """When it happened, in UTC."""
     return datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds").replace("+00:00", "Z")
@@ -54,10 +61,10 @@ class KeyValues(logging.Formatter):
 
     def format(self, record: logging.LogRecord) -> str:
         """One line; what is not a pair stands in it as it was written."""
-        text = " ".join(masked(record.getMessage()).split())
+        text = printable(" ".join(masked(record.getMessage()).split()))
         line = f"time={time_of(record)} level={record.levelname.lower()} {text}"
         if record.exc_info:
-            line += "\n" + masked(self.formatException(record.exc_info))
+            line += "\n" + printable(masked(self.formatException(record.exc_info)))
         return line
 
 

@@ -21,7 +21,7 @@ from prometheus_client.utils import floatToGoString
 
 from pipeline import __version__
 from pipeline.lanes.ledger import HASH_COST, PRODUCER_COST, RANGE_COST
-from pipeline.lanes.report import BUCKETS
+from pipeline.lanes.report import BUCKETS, LONGEST_SECONDS
 from pipeline.observe import families as known
 
 if TYPE_CHECKING:
@@ -123,7 +123,7 @@ class LagFigures(Collector):
         lags = self.records(polled) if polled is not None and fresh else {}
         waiting = polled.oldest if polled is not None else {}
         seconds = {
-            number: max(now - waiting[number], 0.0) if lag else 0.0
+            number: min(max(now - waiting[number], 0.0), LONGEST_SECONDS) if lag else 0.0
             for number, lag in lags.items()
             if not lag or number in waiting
         }

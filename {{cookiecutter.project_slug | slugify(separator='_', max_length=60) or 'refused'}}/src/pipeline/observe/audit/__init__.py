@@ -4,7 +4,8 @@ Guarantee: independent of the lanes. It shares with them the settings, the clien
 the lane record, and no code that judges, writes or remembers. It writes nothing. Memory is about 100 bytes for each
 record, so millions of records fit.
 
-What it cannot know: the dedup limits of the past. It judges with the limits of today's settings.
+What it cannot know: the limits of the past. It judges with today's settings and schemas, with the reasons that today's
+codec gives, and with the most bytes that the topics take today.
 """
 
 from __future__ import annotations
@@ -37,8 +38,8 @@ def audit(
 ) -> AuditResult:
     """Audit an app that is not running.
 
-    `expected_outputs` yields (source partition, offset, outputs or None if undecodable) of at least every fresh
-    record in `ranges`, in any order. `start_offsets` says where this app's part of an output partition begins, by
+    `expected_outputs` yields (source partition, offset, outputs or the reason why there are none) of at least every
+    fresh record in `ranges`, in any order. `start_offsets` says where this app's part of an output partition begins, by
     (topic, partition); the beginning if not given. Transactions that are still open get `patience` seconds to end.
     """
     topics = KafkaTopics(settings, start_offsets=start_offsets, patience=patience)

@@ -80,6 +80,10 @@ class Topics(Protocol):
         """Read an output topic, or that of the dead letters."""
         ...
 
+    def largest_letter(self) -> int:
+        """Return the most bytes that the dead letter topic takes in one record."""
+        ...
+
     def behind(self, lane: Lane) -> int:
         """Count the source records from the lane's next offset on."""
         ...

@@ -11,24 +11,22 @@ from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import PipelineError
 from pipeline.observe.audit.claims import Claims
-from pipeline.observe.audit.model import CODEC, DECODE, REASONS, VERDICTS, Truth, letter_digest
+from pipeline.observe.audit.letters import Cuts, read_letter
+from pipeline.observe.audit.model import REASONS, VERDICTS
 from pipeline.observe.audit.placement import Grown, growth
 from pipeline.observe.audit.records import digest, flat
 from pipeline.observe.audit.result import AuditResult
 from pipeline.observe.audit.tally import EXAMPLES, Tally
+from pipeline.observe.audit.truth import Truth
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pipeline.observe.audit.claims import Lane, Topics
     from pipeline.observe.audit.placement import Split
-    from pipeline.observe.audit.records import Ends, Expected, Progress, Record
+    from pipeline.observe.audit.records import Ends, Expected, Progress
     from pipeline.settings import Settings
 
-# The headers that a dead letter carries behind those of the original record.
-LETTER_HEADERS = ("reason", "detail", "topic", "partition", "offset", "timestamp", "version")
-LETTER_PREFIX = "dead-letter-"
-UNKNOWN_REASON = "unknown"
 PROGRESS_EVERY = 10_000
 
 Item = TypeVar("Item")
@@ -45,9 +43,10 @@ def judge(
     lanes = Claims(settings, topics)
     outputs = Tally(settings.output.topics)
     letters = Tally(REASONS, topic=settings.output.dead_letter_topic)
-    truths = _model(settings, topics, lanes.newest.values(), letters, progress)
+    cuts = _find_letters(settings, topics, letters, progress)
+    truths = _model(settings, topics, lanes.newest.values(), letters, cuts, progress)
     _expect(settings, truths, expected_outputs(), outputs, progress)
-    _find(settings, topics, outputs, letters, progress)
+    _find_outputs(settings, topics, outputs, progress)
     behind = {partition: topics.behind(lane) for partition, lane in lanes.newest.items()}
     after = topics.ends()
     _check_still(settings, before, after)
@@ -76,15 +75,25 @@ def judge(
     )
 
 
-def _model(
-    settings: Settings, topics: Topics, lanes: Iterable[Lane], letters: Tally, progress: Progress
+def _find_letters(settings: Settings, topics: Topics, letters: Tally, progress: Progress) -> Cuts:
+    topic = settings.output.dead_letter_topic
+    cuts = Cuts(settings.source.topic, topics.largest_letter())
+    for record in _counted(topics.written(topic), topic, progress):
+        cuts.note(record.headers)
+        reason, content = read_letter(record)
+        letters.find(reason, None, content, record.partition, record.offset)
+    return cuts
+
+
+def _model(  # noqa: PLR0913, PLR0917  what is read, and what is told of it
+    settings: Settings, topics: Topics, lanes: Iterable[Lane], letters: Tally, cuts: Cuts, progress: Progress
 ) -> dict[int, Truth]:
     def expect_letter(reason: str, content: bytes, partition: int, offset: int) -> None:
         letters.expect(reason, None, content, (partition, offset, 0))
 
     truths = {}
     for lane in lanes:
-        truth = truths[lane.partition] = Truth(settings, lane.partition, expect_letter)
+        truth = truths[lane.partition] = Truth(settings, lane.partition, cuts, expect_letter)
         for record in _counted(topics.source(lane), f"source partition {lane.partition}", progress):
             truth.add(record)
     return truths
@@ -96,12 +105,12 @@ def _expect(
     topic = settings.source.topic
     for partition, offset, made in _counted(rows, "user's function", progress):
         truth = truths.get(partition)
-        settled = None if truth is None else truth.settle(offset, None if made is None else len(made))
+        settled = None if truth is None else truth.settle(offset, made if isinstance(made, str) else len(made))
         if settled is False:
             msg = f"{topic}, partition {partition}, offset {offset}: the user's function returned this record twice"
             raise PipelineError(msg)
-        if settled:
-            for place, (name, key, value, headers) in enumerate(made or ()):
+        if settled and not isinstance(made, str):
+            for place, (name, key, value, headers) in enumerate(made):
                 content = digest((name.encode(), key, value, *flat(headers)))
                 outputs.expect(name, key, content, (partition, offset, place))
     for partition, truth in truths.items():
@@ -113,28 +122,11 @@ def _expect(
             raise PipelineError(msg)
 
 
-def _find(settings: Settings, topics: Topics, outputs: Tally, letters: Tally, progress: Progress) -> None:
+def _find_outputs(settings: Settings, topics: Topics, outputs: Tally, progress: Progress) -> None:
     for topic in settings.output.topics:
         for record in _counted(topics.written(topic), topic, progress):
             content = digest((topic.encode(), record.key, record.value, *flat(record.headers)))
             outputs.find(topic, record.key, content, record.partition, record.offset)
-    topic = settings.output.dead_letter_topic
-    for record in _counted(topics.written(topic), topic, progress):
-        reason, content = read_letter(record)
-        letters.find(reason, None, content, record.partition, record.offset)
-
-
-def read_letter(record: Record) -> tuple[str, bytes]:
-    """Reason and digest of a dead letter as it stands; one that lacks a header matches nothing that is expected."""
-    count = len(LETTER_HEADERS)
-    original = record._replace(headers=record.headers[:-count])
-    appended = dict(record.headers[-count:])
-    if appended.keys() != {LETTER_PREFIX + name for name in LETTER_HEADERS}:
-        return UNKNOWN_REASON, digest((record.key, record.value, *flat(record.headers)))
-    told = (appended[LETTER_PREFIX + "reason"] or b"").decode(errors="replace")
-    reason = DECODE if told in CODEC else told
-    place = [appended[LETTER_PREFIX + name] for name in ("topic", "partition", "offset", "timestamp")]
-    return reason if reason in REASONS else UNKNOWN_REASON, letter_digest(original, [reason.encode(), *place])
 
 
 def _grown(outputs: Tally, splits: Sequence[Split], partitions: Mapping[str, int]) -> list[Grown]:
@@ -153,19 +145,10 @@ def _differences(lane: Lane, truth: Truth, gone: int) -> Iterable[str]:
     pairs.append(("lost", lane.lost, gone))
     for kind, claimed, true in (
         ("verdict", lane.verdicts, truth.verdicts),
-        ("dead letters", _folded(lane.dead_letters), truth.dead_letters),
+        ("dead letters", lane.dead_letters, truth.dead_letters),
     ):
         pairs += [(f"{kind} {name}", claimed.get(name, 0), true.get(name, 0)) for name in sorted({*claimed, *true})]
     return [f"{lane.name}: {name} is {claimed}, must be {true}" for name, claimed, true in pairs if claimed != true]
-
-
-def _folded(letters: Mapping[str, int]) -> dict[str, int]:
-    """Counts with the codec's reasons taken as one."""
-    folded: dict[str, int] = {}
-    for reason, count in letters.items():
-        name = DECODE if reason in CODEC else reason
-        folded[name] = folded.get(name, 0) + count
-    return folded
 
 
 def _open(ends: Mapping[tuple[str, int], Ends]) -> list[str]:

@@ -7,18 +7,12 @@ follows from its rank in it; slow, but there is little that could be wrong.
 from __future__ import annotations
 
 import re
-from array import array
 from bisect import bisect_left, insort
-from collections import Counter
-from typing import TYPE_CHECKING, NamedTuple, TypeAlias
-
-from pipeline.observe.audit.records import DIGEST_BYTES, digest, flat
+from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Sequence
-
-    from pipeline.observe.audit.records import Headers, Record
-    from pipeline.settings import Dedup, Settings
+    from pipeline.observe.audit.records import Headers
+    from pipeline.settings import Dedup
     from pipeline.settings import Identity as HeaderNames
 
 FRESH = "fresh"
@@ -28,7 +22,7 @@ OLD_EPOCH = "old-epoch"
 CONFLICT = "conflict"
 IDENTITY = "identity"
 DECODE = "decode"
-# Why a value, or what the user's function made of it, could not be used. The audit does not tell these apart.
+# Why else a value, or what the user's function made of it, could not be used.
 CODEC = ("trailing", "limits", "framing", "unknown-schema", "schema-mismatch", "encode", "oversized")
 
 VERDICTS = (FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT)
@@ -40,7 +34,6 @@ INT = (re.compile(rb"[0-9]{1,10}"), 2**31 - 1)
 MAX_NAME_BYTES = 200
 
 Id = tuple[int, int]
-ExpectLetter: TypeAlias = "Callable[[str, bytes, int, int], None]"
 
 
 class Stamp(NamedTuple):
@@ -165,76 +158,3 @@ class Model:
         if not producer.ids:
             return 0
         return 48 + len(name) + 24 * producer.ranges + 24 * min(self._limits.hashes, len(producer.ids))
-
-
-class Truth:
-    """What one lane's source records must have led to: 25 bytes for each record, and some counts."""
-
-    def __init__(self, settings: Settings, partition: int, expect_letter: ExpectLetter) -> None:
-        """`expect_letter` is told (reason, digest, source partition, offset) of each dead letter that must exist."""
-        self._names = settings.identity
-        self._drop_stale = settings.dedup.stale == "drop"
-        self._topic = settings.source.topic
-        self._partition = partition
-        self._model = Model(settings.dedup)
-        self._expect_letter = expect_letter
-        self._offsets = array("q")
-        self._letters = bytearray()
-        self._open = bytearray()
-        self.read = 0
-        self.written = 0
-        self.dropped = 0
-        self.verdicts: Counter[str] = Counter()
-        self.dead_letters: Counter[str] = Counter()
-
-    def add(self, record: Record) -> None:
-        """Judge the next source record."""
-        self.read += 1
-        stamp = read_stamp(record.headers, self._names)
-        fate = IDENTITY
-        if stamp is not None:
-            fate = self._model.judge(stamp, digest((record.key, record.value)))
-            self.verdicts[fate] += 1
-        if fate == FRESH:
-            # Kept until the user's function has said whether the value can be decoded.
-            self._offsets.append(record.offset)
-            self._letters += self._letter(record, DECODE)
-            self._open.append(True)
-        elif fate != DUPLICATE and not (fate == STALE and self._drop_stale):
-            self._expect(fate, self._letter(record, fate), record.offset)
-
-    def settle(self, offset: int, outputs: int | None) -> bool | None:
-        """Take the user's function's word on one record: None if it is not fresh, False if it came before."""
-        place = bisect_left(self._offsets, offset)
-        if place == len(self._offsets) or self._offsets[place] != offset:
-            return None
-        if not self._open[place]:
-            return False
-        self._open[place] = False
-        if outputs is None:
-            letter = bytes(self._letters[place * DIGEST_BYTES : (place + 1) * DIGEST_BYTES])
-            self._expect(DECODE, letter, offset)
-        elif outputs:
-            self.written += outputs
-        else:
-            self.dropped += 1
-        return True
-
-    @property
-    def unsettled(self) -> int | None:
-        """The offset of the first fresh record on which the user's function said nothing."""
-        first = self._open.find(1)
-        return None if first < 0 else self._offsets[first]
-
-    def _letter(self, record: Record, reason: str) -> bytes:
-        numbers = (record.partition, record.offset, record.timestamp)
-        return letter_digest(record, (reason.encode(), self._topic.encode(), *(b"%d" % number for number in numbers)))
-
-    def _expect(self, reason: str, letter: bytes, offset: int) -> None:
-        self.dead_letters[reason] += 1
-        self._expect_letter(reason, letter, self._partition, offset)
-
-
-def letter_digest(original: Record, place: Sequence[bytes | None]) -> bytes:
-    """Digest of a dead letter: why and from where (reason, topic, partition, offset, timestamp), and its own bytes."""
-    return digest((*place, original.key, original.value, *flat(original.headers)))

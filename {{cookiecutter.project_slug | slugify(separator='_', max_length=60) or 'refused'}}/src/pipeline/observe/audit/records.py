@@ -15,8 +15,8 @@ Headers = list[tuple[str, bytes | None]]
 
 # One output of the user's function: topic, key, value, headers.
 Output: TypeAlias = "tuple[str, bytes | None, bytes | None, Sequence[tuple[str, bytes | None]] | None]"
-# What it makes of one source record: source partition, offset, outputs in order; None if undecodable.
-Expected: TypeAlias = "tuple[int, int, Sequence[Output] | None]"
+# What it makes of one source record: source partition, offset, outputs in order; or the reason why there can be none.
+Expected: TypeAlias = "tuple[int, int, Sequence[Output] | str]"
 # Told (stage, records so far) from time to time.
 Progress: TypeAlias = "Callable[[str, int], None]"
 

@@ -11,7 +11,7 @@ from contextlib import closing
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicCollection, TopicPartition
-from confluent_kafka.admin import AdminClient, OffsetSpec
+from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.kafka import admin_config, consumer_config, reachable
@@ -100,6 +100,14 @@ class KafkaTopics:
         starts = {partition: self._starts.get((topic, partition), offset) for partition, offset in first.items()}
         return self._read(self._settings.output_bootstrap, topic, starts)
 
+    def largest_letter(self) -> int:
+        """Return the dead letter topic's limit of today."""
+        topic = self._settings.output.dead_letter_topic
+        asked = ConfigResource(ConfigResource.Type.TOPIC, topic)
+        with reachable(self._settings.output_bootstrap, f"limits of {topic}"):
+            [answer] = self._output_admin.describe_configs([asked], request_timeout=SILENCE_SECONDS).values()
+            return int(answer.result()["max.message.bytes"].value)
+
     def ends(self) -> Mapping[tuple[str, int], Ends]:
         """Return the ends of everything written, after transactions that are just being ended had time for it."""
         deadline = time.monotonic() + self._patience
@@ -175,11 +183,17 @@ class KafkaTopics:
 
 
 def _record(message: Any) -> Record:
+    try:
+        headers = message.headers()
+    except UnicodeDecodeError:
+        where = f"{message.topic()}, partition {message.partition()}, offset {message.offset()}"
+        msg = f"{where}: the name of a header is not UTF-8, and the client cannot read it; this topic cannot be audited"
+        raise PipelineError(msg) from None
     return Record(
         message.partition(),
         message.offset(),
         message.timestamp()[1],
         message.key(),
         message.value(),
-        message.headers() or [],
+        headers or [],
     )

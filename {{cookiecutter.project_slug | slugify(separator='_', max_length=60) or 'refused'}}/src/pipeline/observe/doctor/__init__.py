@@ -63,6 +63,7 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "source topic": source.source_topic,
     "source retention": source.retention,
     "clocks": source.clocks,
+    "timestamps": source.timestamps,
     "keys and identity headers": source.records,
     "output topics": clusters.output_topics,
     "lane topic": clusters.lane_topic,

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.committed import headers_of
 from pipeline.kafka import REQUEST_SECONDS, consumer_config, reachable
 from pipeline.lanes.identity import parse
 from pipeline.observe.doctor.finding import Finding, fail, ok, warn
@@ -26,6 +27,9 @@ if TYPE_CHECKING:
 SHORT_RETENTION = timedelta(days=1)
 # Clocks of a sound network differ by milliseconds.
 AHEAD = timedelta(seconds=5)
+# Spark counts microseconds in 64 bits: up to the year 294,247.
+MOST_AHEAD_MS = 9_000_000_000_000_000
+NO_LIMIT_MS = 2**63 - 1
 SAMPLE = 300
 SAMPLE_SECONDS = 5.0
 LOOK_SECONDS = 0.2
@@ -78,7 +82,7 @@ def clocks(site: Site) -> Iterator[Finding]:
     with reachable(site.source.bootstrap, f"newest timestamps of {name}"):
         answers = site.source.topics.admin.list_offsets(asked, request_timeout=REQUEST_SECONDS)
         newest = max(answer.result(REQUEST_SECONDS).timestamp for answer in answers.values())
-    age = timedelta(milliseconds=time.time_ns() // 1_000_000 - newest)
+    age = timedelta(milliseconds=max(time.time_ns() // 1_000_000 - newest, -MOST_AHEAD_MS))
     if newest < 0:
         yield ok("clocks", f"{name}: no records yet")
     elif -age > AHEAD:
@@ -86,6 +90,18 @@ def clocks(site: Site) -> Iterator[Finding]:
         yield warn("clocks", detail, "set the clocks here and upstream by NTP; latency figures are wrong until then")
     else:
         yield ok("clocks", f"the newest record of {name} is {max(age, timedelta())} old by this machine's clock")
+
+
+def timestamps(site: Site) -> Iterator[Finding]:
+    """No record can have a timestamp that Spark cannot hold: it would fail on it again and again."""
+    name, config = site.source_topic.name, site.source_config
+    limit = "message.timestamp.after.max.ms"
+    ahead = int(config.get(limit) or NO_LIMIT_MS)
+    if config["message.timestamp.type"] != "LogAppendTime" and ahead > MOST_AHEAD_MS:
+        detail = f"{name}: {limit}={ahead}: one record from the year 300,000 would stop the job, whenever it is started"
+        yield warn("timestamps", detail, f"kafka-configs --alter --topic {name} --add-config {limit}=3600000")
+    else:
+        yield ok("timestamps", f"{name}: the brokers refuse those that Spark cannot hold")
 
 
 class Sampled(NamedTuple):
@@ -156,6 +172,6 @@ def _tails(site: Site, starts: dict[int, int]) -> Iterator[Message]:
 
 def _has_identity(message: Message, names: Identity) -> bool:
     wanted = (names.producer_id, names.producer_epoch, names.txn_id, names.seq)
-    found = [(name, value) for name, value in message.headers() or [] if name in wanted]
+    found = [(name, value) for name, value in headers_of(message) or [] if name in wanted]
     values = dict(found)
     return len(values) == len(found) and parse(*(values.get(name) for name in wanted)) is not None
