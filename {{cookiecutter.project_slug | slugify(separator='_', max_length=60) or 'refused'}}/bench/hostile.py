@@ -150,8 +150,8 @@ def app(bootstrap: str, folder: Path, name: str) -> Settings:
     """A provisioned app on a topic of its own, with Avro in and JSON out."""
     path = folder / "payment.avsc"
     path.write_text(json.dumps(schema(FIELDS)), encoding="utf-8")
-    created = AdminClient({"bootstrap.servers": bootstrap}).create_topics([NewTopic(name, PARTITIONS)])
-    created[name].result(END_SECONDS)
+    admin = AdminClient({"bootstrap.servers": bootstrap})
+    admin.create_topics([NewTopic(name, PARTITIONS)])[name].result(END_SECONDS)
     settings = build(
         {
             "app": {"id": f"bench-{name}"},

@@ -7,19 +7,20 @@ from typing import TYPE_CHECKING
 import pytest
 from bench.hostile import BILLION_ITEMS, CEILING, LARGEST, large, memory
 
+from pipeline.local.broker import Broker
+
 if TYPE_CHECKING:
     from pathlib import Path
-
-    from tests.support.proxy import ProxiedBroker
 
 
 @pytest.mark.long
 @pytest.mark.fault("A9")
 @pytest.mark.bad_input("batch of some kilobytes that unpacks to 300 MB, with values of a megabyte", "each its own")
-def test_a_worker_takes_less_than_a_gigabyte_whatever_is_sent(proxied: ProxiedBroker, tmp_path: Path) -> None:
+def test_a_worker_takes_less_than_a_gigabyte_whatever_is_sent(tmp_path: Path) -> None:
     values = large()
     unusable = sum(value in {BILLION_ITEMS, bytes(LARGEST)} for value in values)
-    seen = memory(proxied.bootstrap, tmp_path)
+    with Broker() as broker:
+        seen = memory(broker.bootstrap, tmp_path)
     assert seen.count("read") == len(values)
     assert seen.letters == unusable
     assert seen.count("written") == len(values) - unusable
