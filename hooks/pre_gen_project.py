@@ -44,8 +44,8 @@ CHOICES = {
 OURS = {"pipeline", "src", "test", "tests"}
 NEEDED = {"confluent_kafka", "fastavro", "kafka", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pydantic",
           "pyspark", "rich", "spark", "typer"}  # fmt: skip
-TOOLS = {"grafana_foundation_sdk", "hypothesis", "jsonschema", "mypy", "pip", "pytest", "pytest_timeout",
-         "pytest_xdist", "pyyaml", "ruff", "setuptools", "wheel", "yaml"}  # fmt: skip
+TOOLS = {"docker", "grafana_foundation_sdk", "hypothesis", "jsonschema", "mypy", "pip", "pytest", "pytest_timeout",
+         "pytest_xdist", "pyyaml", "ruff", "setuptools", "testcontainers", "wheel", "yaml"}  # fmt: skip
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 TAKEN = sys.stdlib_module_names | OURS | NEEDED | TOOLS | DEVICES
 
