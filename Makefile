@@ -28,7 +28,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 export KAFKA ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test faults mutants check format bake golden docs clean tidy
+.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test faults mutants check format bake golden docs lock clean tidy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -96,6 +96,9 @@ golden: $(READY) tidy ## write the listings in tests/golden anew, for review
 
 docs: $(READY) tidy ## write the generated pages in docs/ anew
 	@$(RUN) ci/pages.py
+
+lock: $(READY) tidy ## write the project's lock files anew; with the newest versions: ARGS=--upgrade
+	@$(MAKE_IN) "$(PROJECT)" lock ARGS="$(ARGS)"
 
 clean: tidy ## remove all that make has made; the jars stay in their own cache
 	rm -rf $(VENV) $(BUILD)

@@ -77,7 +77,7 @@ def choose(asked: str, answers: Callable[[], bool] = engine_answers) -> str:
         return CONTAINER if answers() else EMBEDDED
     if asked not in (CONTAINER, EMBEDDED) and not ADDRESS.fullmatch(asked):
         msg = f"{VARIABLE}={asked}: must be {CONTAINER}, {EMBEDDED} or host:port"
-        raise ValueError(msg)
+        raise pytest.UsageError(msg)
     return asked
 
 

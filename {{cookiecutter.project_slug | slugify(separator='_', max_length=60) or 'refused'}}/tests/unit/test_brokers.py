@@ -28,7 +28,7 @@ def test_a_choice_is_kept_and_no_engine_is_asked(asked: str) -> None:
 
 @pytest.mark.parametrize("asked", ["docker", "localhost", "a:b", "a:1, b:2", "CONTAINER"])
 def test_another_choice_is_refused_with_what_there_is(asked: str) -> None:
-    with pytest.raises(ValueError, match="must be container, embedded or host:port"):
+    with pytest.raises(pytest.UsageError, match="must be container, embedded or host:port"):
         choose(asked, never)
 
 
