@@ -2,9 +2,10 @@
 # Tests on containers, also where no Docker engine runs and no image can be pulled:
 #   ci/containers.sh run <command ...>   an engine and a Kafka image for the command; what was started is stopped after it
 #   ci/containers.sh up | down           the same by hand: `up` prints the variables to set, `down` stops what it started
-# An engine that answers is used and left alone. Else, as root on Debian (x86-64), Docker's package is installed and an engine
-# started: with its own socket and data, without firewall rules, gone with this script however that ends. The Kafka image is
-# pulled, or built from the pinned jars of the embedded broker and a Java runtime from PyPI.
+# An engine that answers is used and left alone. Else, as root on Debian (x86-64), Docker's packages are unpacked into a folder,
+# with nothing installed, and an engine started from there: with its own socket and data, without firewall rules, gone with this
+# script however that ends. The Kafka image is pulled, or built from the pinned jars of the embedded broker and a Java runtime
+# from PyPI.
 # Where all that is impossible, `run` says so and succeeds without running the command; CONTAINERS=required makes it fail.
 # Settings: KAFKA_IMAGE (else pulled or built), CONTAINERS_STATE (build/containers), CONTAINERS_SECONDS (900, for the command),
 # PYTHON (.venv/bin/python, with the project's dependencies: after `make setup`).
@@ -38,31 +39,30 @@ engine() {
         export DOCKER_HOST
         alone
     fi
-    answers || { install_engine && { answers || start_engine; }; }
+    answers || { unpack_engine && { answers || start_engine; }; }
 }
 
-install_engine() {
+unpack_engine() {
+    local package folder=$state/engine
+    [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can start one" || return 1
     if ! command -v dockerd > /dev/null || ! command -v docker > /dev/null; then
-        can_install || return 1
-        quietly packages "${step[@]}" apt-get update -qq || cannot "apt-get update failed" || return 1
-        # The package must not start an engine of its own: nobody would stop it.
-        local policy=/usr/sbin/policy-rc.d ours=
-        [ -e "$policy" ] || { ours=yes; printf '#!/bin/sh\nexit 101\n' > "$policy"; chmod 755 "$policy"; }
-        quietly packages "${step[@]}" apt-get install -y -qq --no-install-recommends docker.io || {
-            rm -f ${ours:+"$policy"}
-            cannot "docker.io could not be installed"
-            return 1
-        }
-        rm -f ${ours:+"$policy"}
+        can_fetch || return 1
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        for package in docker.io containerd runc libdevmapper1.02.1; do
+            (cd "$folder" && fetch "$package" && dpkg-deb -x "$package"_*.deb .) \
+                || cannot "the package $package could not be fetched" || return 1
+        done
     fi
-    [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can start one"
 }
 
-can_install() {
-    [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can install one" || return 1
+can_fetch() {
     [ "$(uname -m)" = x86_64 ] || cannot "no Docker engine answers, and images are built here on x86-64 only" || return 1
-    command -v apt-get > /dev/null || cannot "no Docker engine answers, and there is no apt to install one"
+    command -v apt-get > /dev/null || cannot "no Docker engine answers, and there is no apt to fetch one"
 }
+
+# What was unpacked, found by the engine and by its clients; last, so that what this machine has comes first.
+export PATH="$PATH:$state/engine/usr/sbin:$state/engine/usr/bin"
 
 start_engine() {
     local sockets
@@ -74,7 +74,7 @@ start_engine() {
         --pidfile "$sockets/docker.pid" --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
     # If this script is killed, the engine ends with it; not so by hand, where `down` ends it.
     [ "$mode" = up ] || set -- setpriv --pdeathsig TERM "$@"
-    "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
+    LD_LIBRARY_PATH=$state/engine/lib/x86_64-linux-gnu "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
     echo $! > "$state/pid"
     started=yes
     export DOCKER_HOST=unix://$sockets/docker.sock
@@ -130,15 +130,16 @@ image() {
 
 build_image() {
     local context=$state/kafka root=$state/kafka/rootfs
-    can_install || return 1
+    can_fetch || return 1
     rm -rf "$context"
-    mkdir -p "$root"/{bin,etc,opt/kafka/libs,proc,sys,dev,tmp,var/lib/kafka/data,lib64,lib/x86_64-linux-gnu}
+    mkdir -p "$root"/{bin,etc,opt/kafka/{bin,libs},proc,sys,dev,tmp,var/lib/kafka/data,lib64,lib/x86_64-linux-gnu}
     chmod 1777 "$root/tmp"
     shell || cannot "busybox-static could not be fetched" || return 1
     libraries || cannot "no glibc was found on this machine" || return 1
     runtime || cannot "the Java runtime could not be fetched from the package index" || return 1
     jars || cannot "Kafka's jars could not be fetched" || return 1
     cp ci/images/kafka/run "$root/opt/kafka/run"
+    cp ci/images/kafka/kafka-broker-api-versions.sh "$root/opt/kafka/bin/"
     quietly image "${step[@]}" docker build --quiet --tag "$KAFKA_IMAGE" --file ci/images/kafka/Dockerfile "$context" \
         || cannot "the Kafka image could not be built"
 }

@@ -5,19 +5,22 @@ BASE ?=
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 COMPOSE = docker compose --file compose.yaml $(addprefix --file ,$(wildcard ops/compose.yaml))
 
-.PHONY: image up down logs
+.PHONY: image image-test up down logs
 
 image: ## build the image of the pipeline; another base or name: make image BASE=... IMAGE=...
 	docker build --tag $(IMAGE) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$(REVISION) $(ARGS) .
+
+image-test: $(READY) image ## build the image, and run it against a Kafka container: healthy, stopped in order, audit exact
+	PIPELINE_IMAGE=$(IMAGE) KAFKA=container $(RUN) -m pytest -m image tests/integration
 
 up: .env ## start the local stack: Kafka, registry, pipeline, sample events, monitoring; with a UI: ARGS="--profile ui"
 	$(COMPOSE) $(ARGS) up --build --detach
 	@echo "metrics: localhost:9108/metrics, Prometheus: localhost:9090, Grafana: localhost:3000 (password in .env); make logs"
 
-down: ## stop the local stack; with its data: ARGS=--volumes
+down: .env ## stop the local stack; with its data: ARGS=--volumes
 	$(COMPOSE) --profile ui down $(ARGS)
 
-logs: ## follow what the local stack says; of one service: ARGS=pipeline
+logs: .env ## follow what the local stack says; of one service: ARGS=pipeline
 	$(COMPOSE) logs --follow --tail 100 $(ARGS)
 
 # Secrets of the local stack, made up once; git ignores the file.
