@@ -107,9 +107,15 @@ down() {
         fi
     fi
     if [ -s "$state/sockets" ]; then
-        rm -rf "$(cat "$state/sockets")"
+        leftovers | xargs -r kill -KILL 2> /dev/null || true
+        rm -rf "$(cat "$state/sockets")" || true
     fi
     rm -f "$state/pid" "$state/sockets" "$state/bridge"
+}
+
+# Processes of containers whose engine had to be killed: they name its folder, which nobody else knows.
+leftovers() {
+    grep -lsF "$(cat "$state/sockets")/" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' | grep -vx "$$" || true
 }
 
 # --- a Kafka image

@@ -194,3 +194,16 @@ def test_up_and_down_are_a_pair_and_down_stops_no_other_process(play: Play) -> N
         assert play.start("down").wait(DEADLINE_SECONDS) == 0
         assert stranger.poll() is None
         stranger.kill()
+
+
+def test_the_base_of_the_dockerfile_is_taken_where_it_can_be_pulled(play: Play) -> None:
+    """Nothing is built then."""
+    (play.folder / "engine").touch()
+    environ = {"PATH": f"{play.folder}/bin:{os.environ['PATH']}", "PLAY": str(play.folder)}
+    environ["CONTAINERS_STATE"] = str(play.folder / "state")
+
+    done = subprocess.run([ROOT / "ci/base.sh"], env=environ, check=True, capture_output=True, text=True)
+
+    named = (PROJECT / "Dockerfile").read_text(encoding="utf-8").partition("ARG BASE=")[2].partition("\n")[0]
+    assert done.stdout == f"{named}\n"
+    assert (play.folder / "calls").read_text(encoding="utf-8") == f"pull --quiet {named}\n"
