@@ -115,7 +115,7 @@ down() {
 
 # Processes of containers whose engine had to be killed: they name its folder, which nobody else knows.
 leftovers() {
-    grep -lsF "$(cat "$state/sockets")/" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' | grep -vx "$$" || true
+    grep -lsF -f "$state/sockets" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' || true
 }
 
 # --- a Kafka image
