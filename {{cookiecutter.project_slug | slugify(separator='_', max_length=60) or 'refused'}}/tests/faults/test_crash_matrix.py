@@ -80,9 +80,7 @@ def test_the_output_is_exact_after_a_crash(
         lose_an_answer(proxied.proxy, used, action)
     elif action == "pause":
         resume(used, struck)
-    used.settle()
-    used.assert_exact()
-    used.broken = False
+    used.assert_recovered()
 
 
 def resume(used: Arena, pid: int) -> None:

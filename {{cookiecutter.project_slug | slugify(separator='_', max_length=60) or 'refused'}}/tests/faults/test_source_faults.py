@@ -68,14 +68,6 @@ def told(used: Arena) -> Scrape | None:
         return None
 
 
-def assert_recovered(used: Arena) -> None:
-    """Demand that the job catches up by itself in time, and an exact output."""
-    used.settle()
-    used.assert_exact()
-    assert used.evidence.recovery is not None
-    assert used.evidence.recovery < RECOVERY_SECONDS
-
-
 @pytest.mark.long
 @pytest.mark.fault("A1")
 def test_a_job_whose_cluster_is_away_at_its_start_is_not_ready_ends_in_time_and_goes_on_once_it_is_there(
@@ -95,7 +87,7 @@ def test_a_job_whose_cluster_is_away_at_its_start_is_not_ready_ends_in_time_and_
         assert not used.app.checkpoint.exists(), "nothing is left half made"
         used.watch(lambda: len(used.exits) > 1, what="its supervisor tries again")
     assert set(used.exits) == {UNREACHABLE}
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.long
@@ -104,7 +96,7 @@ def test_a_job_whose_cluster_comes_within_the_limit_needs_no_second_start(proxie
     used.app.send(500, seed=used.evidence.seed)
     with proxied.proxy.away():
         used.watch(lambda: told(used) is not None, what="the endpoint answers")
-    assert_recovered(used)
+    used.assert_recovered()
     assert used.exits == []
 
 
@@ -121,7 +113,7 @@ def test_fetches_that_are_cut_off_again_and_again_lose_nothing(proxied: ProxiedB
         next_cut = time.monotonic() + CUT_EVERY_SECONDS
         used.watch(lambda due=next_cut: time.monotonic() > due, what="the next cut is due")  # type: ignore[misc]
     assert cuts > 5
-    assert_recovered(used)
+    used.assert_recovered()
 
 
 @pytest.mark.long
@@ -156,7 +148,7 @@ def test_behind_an_open_upstream_transaction_the_job_is_blocked_and_not_behind(u
         11.0 * app.partitions
     }
     upstream.abort_transaction(DEADLINE_SECONDS)
-    assert_recovered(used)
+    used.assert_recovered()
     assert not [row for row in app.written(app.settings.output.topics[0]) if b"never" in (row.value or b"")]
 
 

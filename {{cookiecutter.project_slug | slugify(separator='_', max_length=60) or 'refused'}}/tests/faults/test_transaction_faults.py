@@ -10,7 +10,7 @@ import time
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.arena import RECOVERY_SECONDS, TIMEOUT_MS, Arena, arena, shared
+from tests.support.arena import TIMEOUT_MS, Arena, arena, shared
 from tests.support.frames import END_TXN, TRANSACTIONAL
 from tests.support.kafka import read_committed
 from tests.support.lanes import App, provisioned
@@ -121,14 +121,10 @@ def used(arenas: Callable[[], Arena], evidence: Evidence, hurt: Proxy) -> Iterat
     given.watch(given.caught_up, what="the job runs")
     yield given
     hurt.forget_rules()
-    given.settle()
-    given.assert_exact()
-    assert evidence.recovery is not None
-    assert evidence.recovery < RECOVERY_SECONDS
+    given.assert_recovered()
     # The first record of each lane was written past the proxy.
     records = read_committed(given.app.bootstrap, given.app.settings.lane_topic)
     assert len(hurt.commits(given.app.settings.app.id)) == len(records) - given.app.partitions
-    given.broken = False
 
 
 @pytest.mark.long

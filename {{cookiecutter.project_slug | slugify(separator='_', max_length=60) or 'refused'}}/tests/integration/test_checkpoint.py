@@ -8,12 +8,14 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.job import App, new_app
 
-from pipeline.errors import SafeStop
+from pipeline.errors import PipelineError, SafeStop
 
 if TYPE_CHECKING:
     from pathlib import Path
 
+    from pipeline.flow.job import Job
     from pipeline.local.broker import Broker
+    from pipeline.observe.progress import Batch
 
 
 @pytest.fixture
@@ -64,6 +66,22 @@ def test_a_checkpoint_ahead_of_the_lanes_stops_the_job_also_when_nothing_arrives
     shutil.rmtree(app.checkpoint)
     other.run()
     other.assert_exact()
+
+
+@pytest.mark.fault("E7")
+def test_another_job_that_plans_in_the_same_checkpoint_is_told_in_one_line(app: App) -> None:
+    app.send(500, seed=2)
+
+    def plan_too(_: Job, __: Batch) -> None:
+        newest = app.newest("offsets")
+        shutil.copy(app.checkpoint / "offsets" / str(newest), app.checkpoint / "offsets" / str(newest + 1))
+
+    small = app.with_settings(source={"max_offsets_per_trigger": 200})
+    told = rf"another job writes to the checkpoint folder \({app.checkpoint}\): stop one of them, .*start again"
+    with pytest.raises(PipelineError, match=told):
+        small.run(plan_too)
+    app.run()
+    app.assert_exact()
 
 
 def test_a_checkpoint_whose_records_are_gone_stops_the_job_with_the_remedy(app: App, tmp_path: Path) -> None:

@@ -27,6 +27,8 @@ NODES = 3
 # A node that falls silent is replaced after 2 s.
 HASTY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
 TRANSACTION_STATE = "__transaction_state"
+# How often a leader is deposed until it serves something old: it may hear of its end at once.
+TRIES = 10
 
 
 @pytest.fixture(scope="module")
@@ -101,19 +103,20 @@ def read_from_deposed_leader(cluster: Broker, app: App, until: int, monkeypatch:
         waking.join()
 
 
+@pytest.mark.fault("F3")
+@pytest.mark.long
 def test_what_a_deposed_leader_serves_is_noticed_by_compare_and_set(
     cluster: Broker, app: App, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app.write(0, 10)
-    reached, served, true = 10, app.recalled(), app.recalled()
-    for _ in range(3):  # a leader that hears of its end at once would not serve anything old
+    for reached in range(10, 10 + 10 * TRIES, 10):
         before = app.recalled()
         served = read_from_deposed_leader(cluster, app, reached + 10, monkeypatch)
-        reached += 10
-        true = app.recalled()
         if served == before:
             break
-    assert served != true, "the deposed leader never served its old tail"
+    else:
+        pytest.skip(f"in {TRIES} tries the deposed leader heard of its end before it answered")
+    reached = decode(app.recalled().value).next_offset
     assert decode(served.value).next_offset == reached - 10
     answers = [served]
     monkeypatch.setattr("pipeline.lanes.writer.recall", lambda *args: answers.pop() if answers else recall(*args))

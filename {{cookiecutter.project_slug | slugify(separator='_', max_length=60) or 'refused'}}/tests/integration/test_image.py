@@ -8,8 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from testcontainers.core.docker_client import DockerClient
 from tests.support.brokers import own_broker
-from tests.support.job import JOB_SECONDS, ROOT, STOP_SECONDS
+from tests.support.job import STOP_SECONDS
 from tests.support.kafka import wait_until
+from tests.support.running import JOB_SECONDS, ROOT
 
 from pipeline.local.lookout import Lookout
 from pipeline.local.node import free_ports

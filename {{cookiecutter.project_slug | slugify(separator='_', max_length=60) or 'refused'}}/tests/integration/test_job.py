@@ -13,8 +13,9 @@ from pyspark.sql.functions import broadcast
 from tests.support.job import App, new_app, payment, payments
 from tests.support.kafka import DEADLINE_SECONDS, QUIET, create_topic
 
-from pipeline.errors import SafeStop
+from pipeline.errors import SafeStop, Unreachable
 from pipeline.flow.outputs import emit, output
+from pipeline.flow.preflight import Checked
 from pipeline.lanes.provision import provision
 
 if TYPE_CHECKING:
@@ -24,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.local.broker import Broker
     from pipeline.observe.progress import Batch
 
+NO_ANSWER = "describe topic: no answer"
 SMALL_BATCHES = {"max_offsets_per_trigger": 300}
 
 
@@ -104,6 +106,37 @@ def test_partitions_that_are_added_while_it_runs_get_lanes_by_themselves_if_allo
     assert seen.run == 2, "taken over once more, with the new lanes"
     assert sorted(seen.lanes) == [0, 1, 2, 3]
     app.assert_exact()
+
+
+def test_a_cluster_that_does_not_answer_before_a_batch_is_waited_for(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.send(300)
+    real, unanswered = Checked.watch, [1, 2, 3]
+
+    def watch(checked: Checked) -> None:
+        if unanswered:
+            unanswered.pop()
+            raise Unreachable(NO_ANSWER)
+        real(checked)
+
+    monkeypatch.setattr(Checked, "watch", watch)
+    assert app.run().run == 1
+    assert not unanswered
+    app.assert_exact()
+
+
+def test_why_a_job_failed_is_told_even_if_its_lanes_cannot_be_closed(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    app.send(300)
+
+    def watch(_: Checked) -> None:
+        msg = "the source is not what it was"
+        raise SafeStop(msg)
+
+    def close(*_: object, **__: object) -> None:
+        raise Unreachable(NO_ANSWER)
+
+    monkeypatch.setattr(Checked, "watch", watch)
+    monkeypatch.setattr("pipeline.flow.job.close_lanes", close)
+    assert stopped_safely(app) == "the source is not what it was"
 
 
 def test_partitions_that_were_added_before_the_start_get_lanes_by_themselves_if_allowed(app: App) -> None:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from tests.support.job import App as Whole
-    from tests.support.job import Running
+    from tests.support.running import Running
 
     from pipeline.local.broker import Broker
     from pipeline.settings import Settings

@@ -12,8 +12,9 @@ from typing import TYPE_CHECKING
 import pytest
 from pyspark import SparkContext
 from pyspark.sql.functions import udf
-from tests.support.job import JOB_SECONDS, STOP_SECONDS, App, failing, new_app, payments
+from tests.support.job import STOP_SECONDS, App, failing, new_app, payments
 from tests.support.kafka import wait_until
+from tests.support.running import JOB_SECONDS
 
 from pipeline.flow.job import GRACE_SECONDS
 from pipeline.flow.shutdown import open_partitions

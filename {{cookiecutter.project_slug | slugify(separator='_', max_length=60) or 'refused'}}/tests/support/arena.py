@@ -27,7 +27,8 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tests.support.job import App, Running
+    from tests.support.job import App
+    from tests.support.running import Running
 
     from pipeline.lanes.record import LaneRecord
     from pipeline.local.broker import Broker
@@ -126,6 +127,12 @@ class Arena:
         self.watch(self.caught_up, what="the job has caught up")
         self.evidence.recovery = time.monotonic() - healed
 
+    def assert_recovered(self) -> None:
+        """Demand that the job catches up by itself, and an exact output; how long it took is for the report."""
+        self.settle()
+        self.assert_exact()
+        self.broken = False
+
     def assert_exact(self) -> None:
         """Demand an exact output, metrics that tell the truth, and no transaction left open."""
         self.watch(self.metrics_are_true, RECOVERY_SECONDS, "the scraped figures are those of the lane records")
@@ -166,7 +173,9 @@ def shared(make: Callable[[], Kind]) -> Iterator[Callable[[], Kind]]:
     kept: list[Kind] = []
 
     def give() -> Kind:
-        if not kept or kept[-1].broken:
+        if kept and kept[-1].broken:
+            kept.pop().__exit__()
+        if not kept:
             kept.append(make().__enter__())
         return kept[-1]
 

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
 # Bounds every wait of a test; a test that needs longer says so.
-DEADLINE_SECONDS = 30.0
+DEADLINE_SECONDS = 60.0
 LOOK_SECONDS = 0.05
 QUIET = {"log_level": 0}
 

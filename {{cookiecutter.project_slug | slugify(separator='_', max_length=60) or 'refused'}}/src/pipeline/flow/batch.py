@@ -59,6 +59,8 @@ class Lanes:
 def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes: Lanes) -> list[LaneReport]:
     """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop."""
     ranges = ranges_of(batch)
+    if not ranges:
+        return []
     written = rows(batch).mapInArrow(task_body(lanes.tasks(ranges)), REPORT_SCHEMA)
     check_plan(written, batch, writer=True, stages=lanes.task.stages)
     reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]

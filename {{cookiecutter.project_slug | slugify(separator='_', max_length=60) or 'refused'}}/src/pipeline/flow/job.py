@@ -15,7 +15,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, suppress
+from contextlib import ExitStack, nullcontext, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -36,6 +36,7 @@ from pipeline.flow.shutdown import close_lanes
 from pipeline.flow.source import records, stream
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import apply
+from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode as decode_record
 from pipeline.lanes.takeover import take_over
@@ -158,7 +159,7 @@ class Job:
                     msg = "stopped before the batch began"
                     raise Stopped(msg)  # noqa: TRY301  every way out of a batch is noted below
                 fault_point("before batch")
-                checked.watch()
+                _watch_patiently(checked, stop_file)
                 progress = Batch(batch_id)
                 reports = write_batch(batch, rows, self._lanes)
                 fault_point("after batch")
@@ -205,7 +206,10 @@ class Job:
             query.stop()
         self._failure = failure  # what came of stopping it is no failure
         # A newer run owns the lanes then, and a fence would only disturb it.
-        if not isinstance(failure, Replaced):
+        if isinstance(failure, Replaced):
+            return
+        # Of a job that failed the failure is told; the next run fences what this one could not.
+        with suppress(Unreachable) if failure is not None else nullcontext():
             close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run)
 
     def _raise_failure(self, checked: Checked) -> None:
@@ -214,6 +218,17 @@ class Job:
         if self._failure is not None and not isinstance(self._failure, Stopped):
             failure = failure_of(self._failure, self.settings, checked, next_offsets(self._lanes.recalled))
             raise failure from self._failure
+
+
+def _watch_patiently(checked: Checked, stop_file: Path) -> None:
+    """Look at the source before a batch; a cluster that does not answer is waited for, as transactions wait for it."""
+    deadline = time.monotonic() + GIVE_UP_SECONDS
+    while True:
+        try:
+            return checked.watch()
+        except Unreachable:
+            if stop_file.exists() or time.monotonic() > deadline:
+                raise
 
 
 def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SOURCE_RDD = "DataSourceRDD"
+EMPTY_RDD = "EmptyRDD"
 
 
 class Range(NamedTuple):
@@ -25,14 +26,14 @@ class Range(NamedTuple):
 
 
 def ranges_of(batch: DataFrame) -> list[Range]:
-    """The range of each task of the batch, in the order of the tasks."""
+    """The range of each task of the batch, in the order of the tasks; none if it was planned without any offsets."""
     rdd = _source_rdd(batch._jdf.queryExecution().toRdd())  # noqa: SLF001  lineage has no Python face
     return [_range(partition) for partition in rdd.partitions()]
 
 
 def _source_rdd(rdd: Any) -> Any:
     """Walk the lineage down to Spark's source; a lanes batch has exactly one parent at each step."""
-    while rdd.getClass().getSimpleName() != SOURCE_RDD:
+    while rdd.getClass().getSimpleName() not in {SOURCE_RDD, EMPTY_RDD}:
         parents = rdd.dependencies()
         if parents.size() != 1:
             msg = f"the batch's lineage branches at {rdd.getClass().getName()}; is this another Spark version?"

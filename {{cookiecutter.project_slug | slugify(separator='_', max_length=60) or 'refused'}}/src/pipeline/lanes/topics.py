@@ -18,7 +18,7 @@ from pipeline.kafka import REQUEST_SECONDS, admin_config, reachable
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Answers while a partition changes its leader; librdkafka passes them on instead of asking the new one.
+# Answers while a partition changes its leader; librdkafka passes them on, and keeps what it knows of leaders.
 LEADER_MOVES = frozenset(
     {
         KafkaError.NOT_LEADER_FOR_PARTITION,
@@ -111,6 +111,7 @@ class Topics:
                 if _code(error) not in LEADER_MOVES or time.monotonic() > deadline:
                     raise
             time.sleep(LOOK_AGAIN_SECONDS)
+            self.admin = AdminClient(admin_config(self.bootstrap))  # the old one would ask the old leader for ever
 
 
 def _code(error: BaseException) -> int | None:
