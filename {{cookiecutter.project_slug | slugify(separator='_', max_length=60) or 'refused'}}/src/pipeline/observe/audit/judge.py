@@ -6,19 +6,22 @@ and runs on real topics. What cannot be judged ends in an error, never in a good
 
 from __future__ import annotations
 
+from collections import Counter
 from typing import TYPE_CHECKING, TypeVar
 
 from pipeline.errors import PipelineError
 from pipeline.observe.audit.claims import Claims
 from pipeline.observe.audit.model import CODEC, DECODE, REASONS, VERDICTS, Truth, letter_digest
+from pipeline.observe.audit.placement import Grown, growth
 from pipeline.observe.audit.records import digest, flat
 from pipeline.observe.audit.result import AuditResult
-from pipeline.observe.audit.tally import Tally
+from pipeline.observe.audit.tally import EXAMPLES, Tally
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping, Sequence
 
     from pipeline.observe.audit.claims import Lane, Topics
+    from pipeline.observe.audit.placement import Split
     from pipeline.observe.audit.records import Ends, Expected, Progress, Record
     from pipeline.settings import Settings
 
@@ -49,6 +52,8 @@ def judge(
     after = topics.ends()
     _check_still(settings, before, after)
     of_outputs, of_letters = outputs.compare(), letters.compare()
+    grown = _grown(outputs, of_outputs.split, Counter(topic for topic, _ in after))
+    split = [key for key in of_outputs.split if key.topic not in {topic.topic for topic in grown}]
     gone = {partition: topics.gone(lane) for partition, lane in lanes.newest.items()}
     wrong = [
         line
@@ -59,13 +64,14 @@ def judge(
         outputs=of_outputs.counts,
         dead_letters=of_letters.counts,
         out_of_order=of_outputs.out_of_order,
-        split_keys=of_outputs.split_keys,
+        split_keys=len(split),
+        grown=grown,
         counters_wrong=[*lanes.wrong, *wrong],
         open_transactions=_open(after),
         behind=behind,
         read=sum(truth.read for truth in truths.values()),
         verdicts={verdict: sum(truth.verdicts[verdict] for truth in truths.values()) for verdict in VERDICTS},
-        examples=[*of_outputs.examples, *of_letters.examples],
+        examples=[*of_outputs.examples, *of_letters.examples, *(key.line for key in split[:EXAMPLES])],
         lost_offsets=sum(gone.values()),
     )
 
@@ -129,6 +135,16 @@ def read_letter(record: Record) -> tuple[str, bytes]:
     reason = DECODE if told in CODEC else told
     place = [appended[LETTER_PREFIX + name] for name in ("topic", "partition", "offset", "timestamp")]
     return reason if reason in REASONS else UNKNOWN_REASON, letter_digest(original, [reason.encode(), *place])
+
+
+def _grown(outputs: Tally, splits: Sequence[Split], partitions: Mapping[str, int]) -> list[Grown]:
+    """The topics whose split keys are explained: they got more partitions meanwhile."""
+    found = []
+    for topic, keys in Counter(split.topic for split in splits).items():
+        counts = growth(outputs.traces(topic), partitions[topic])
+        if counts is not None:
+            found.append(Grown(topic, counts, keys))
+    return found
 
 
 def _differences(lane: Lane, truth: Truth, gone: int) -> Iterable[str]:

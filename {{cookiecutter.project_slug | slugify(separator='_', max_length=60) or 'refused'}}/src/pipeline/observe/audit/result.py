@@ -13,6 +13,7 @@ from rich.table import Table
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
+    from pipeline.observe.audit.placement import Grown
     from pipeline.observe.audit.tally import Counts
 
 COLUMNS = ("", "expected", "found", "lost", "duplicated", "unexpected")
@@ -22,8 +23,9 @@ COLUMNS = ("", "expected", "found", "lost", "duplicated", "unexpected")
 class AuditResult:
     """All that was found.
 
-    Two figures are no faults: `behind` counts, per partition, committed records not yet read by the job, and
-    `lost_offsets` those that retention deleted before the job read them, which `provision --accept-loss` passed over.
+    Three are no faults: `behind` counts, per partition, committed records not yet read by the job, `lost_offsets`
+    those that retention deleted before the job read them, which `provision --accept-loss` passed over, and `grown`
+    names output topics that got more partitions, so that keys moved.
     """
 
     outputs: Mapping[str, Counts]
@@ -37,6 +39,7 @@ class AuditResult:
     verdicts: Mapping[str, int]
     examples: Sequence[str]
     lost_offsets: int = 0
+    grown: Sequence[Grown] = ()
 
     @property
     def expected(self) -> int:
@@ -97,6 +100,7 @@ class AuditResult:
         if not self.caught_up:
             waiting = ", ".join(f"partition {partition}: {count}" for partition, count in self.behind.items() if count)
             lines.append(f"behind: {sum(self.behind.values())} committed source records not yet read ({waiting})")
+        lines += [topic.line for topic in self.grown]
         if self.out_of_order:
             lines.append(f"out of order: {self.out_of_order} records stand behind a later one of their key")
         if self.split_keys:
@@ -125,6 +129,7 @@ class AuditResult:
             "dead_letters": {reason: vars(counts) for reason, counts in self.dead_letters.items()},
             "out_of_order": self.out_of_order,
             "split_keys": self.split_keys,
+            "grown": [grown._asdict() for grown in self.grown],
             "counters_wrong": list(self.counters_wrong),
             "open_transactions": list(self.open_transactions),
             "behind": {str(partition): count for partition, count in self.behind.items()},
