@@ -153,6 +153,7 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     wait_until(lambda: not play.engine_answers)
     (play.folder / "end").touch()
     script.communicate(timeout=DEADLINE_SECONDS)
+    assert play.start("down").wait(DEADLINE_SECONDS) == 0  # the folder of its sockets, which a killed script leaves
 
 
 def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> None:

@@ -9,9 +9,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient
-from tests.support.arena import arena
 from tests.support.brokers import own_broker
-from tests.support.cluster import Watched
 from tests.support.kafka import DEADLINE_SECONDS, QUIET
 from tests.support.lanes import in_batches, provisioned, run_task
 
@@ -19,7 +17,6 @@ from pipeline.lanes.transaction import Transaction
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pipeline.lanes.rows import Row
     from pipeline.local.broker import Broker
@@ -101,16 +98,3 @@ def test_a_writer_waits_for_a_paused_broker_and_writes_every_row_once(
         writing.result(DEADLINE_SECONDS)
     assert app.written() == list(range(10))
     assert app.lane().counters.verdicts == {"fresh": 10}
-
-
-def test_a_job_whose_only_broker_is_killed_between_two_batches_ends_exact(hurt: Broker, tmp_path: Path) -> None:
-    made = arena(hurt, tmp_path, partitions=2)
-    with Watched(made.app, made.bootstrap, made.faults) as used:
-        used.work(seed=1)
-        used.hold_between_batches()
-        kill_and_restart(hurt)
-        used.faults.disarm()
-        used.faults.go()
-        used.work(seed=2)
-        used.settle()
-        used.assert_exact()
