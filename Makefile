@@ -24,9 +24,11 @@ export PYTHONDONTWRITEBYTECODE := 1
 export RUFF_CACHE_DIR := $(CACHE)/ruff
 export MYPY_CACHE_DIR := $(CACHE)/mypy
 export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
+# The tests need nothing but Java, whatever engine runs here; `make container-test` is the one that wants it.
+export KAFKA ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test template-test unit-test project-test minimal-test faults mutants check format bake golden docs clean tidy
+.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test image-test faults mutants check format bake golden docs lock clean tidy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -57,6 +59,16 @@ project-test: $(READY) tidy ## make the default project, and run all its tests o
 minimal-test: $(READY) tidy ## make the minimal project, and run all its tests on a real broker
 	$(call say,all tests of the minimal project)
 	@$(RUN) -m pytest -m whole -k minimal $(ARGS)
+
+container-test: $(READY) tidy ## make the default project, and run its container tests; an engine: ci/containers.sh run make container-test
+	@rm -rf $(BUILD)/container-test
+	@ci/bake.sh $(RUN) $(BUILD)/container-test
+	$(MAKE_IN) $(BUILD)/container-test/* container-test
+
+image-test: $(READY) tidy ## make the default project, build its image on a base that is here, and run it against a Kafka container
+	@rm -rf $(BUILD)/image-test
+	@ci/bake.sh $(RUN) $(BUILD)/image-test
+	base=$$(ci/base.sh) && $(MAKE_IN) $(BUILD)/image-test/* image-test BASE=$$base ARGS="--network host"
 
 faults: $(READY) tidy ## make the default project, run all its fault cases, and write docs/fault-report.md
 	@rm -rf $(BUILD)/faults
@@ -89,6 +101,9 @@ golden: $(READY) tidy ## write the listings in tests/golden anew, for review
 
 docs: $(READY) tidy ## write the generated pages in docs/ anew
 	@$(RUN) ci/pages.py
+
+lock: $(READY) tidy ## write the project's lock files anew; with the newest versions: ARGS=--upgrade
+	@$(MAKE_IN) "$(PROJECT)" lock ARGS="$(ARGS)"
 
 clean: tidy ## remove all that make has made; the jars stay in their own cache
 	rm -rf $(VENV) $(BUILD)

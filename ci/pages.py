@@ -26,6 +26,7 @@ CACHES = re.compile(r"__pycache__|_cache/|\.hypothesis/|\.egg-info/")
 SAID_HERE = {
     "CHANGELOG.md": "yours: what changed in your project",
     "LICENSE": "the licence you chose",
+    "docs/ci.md": "what runs on each push and how to run it by hand; Kafka for tests, image, local stack, versions",
     "docs/guarantees.md": "what is promised, what the promise rests on, and what is not promised",
     "docs/metrics.md": "every metric: what it means, how to read it, how far to trust it",
     "docs/runbook.md": "for each alert: what it means, where to look, what to do",

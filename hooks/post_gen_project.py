@@ -44,7 +44,15 @@ UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
     },
     "containers": {
         "docker": (),
-        "none": (".dockerignore", "Dockerfile"),
+        "none": (
+            ".dockerignore",
+            "Dockerfile",
+            "compose.yaml",
+            "containers.mk",
+            "ops/compose.yaml",
+            "ops/prometheus/compose.yml",
+            "tests/integration/test_image.py",
+        ),
     },
 }
 
@@ -58,8 +66,9 @@ def main() -> None:
 
 
 def unchosen(answers: Mapping[str, str]) -> list[str]:
-    """List the paths that no chosen answer needs."""
-    return [path for option, by_answer in UNCHOSEN.items() for path in by_answer[answers[option]]]
+    """List the paths that no chosen answer needs; a folder goes with all that is in it."""
+    paths = [path for option, by_answer in UNCHOSEN.items() for path in by_answer[answers[option]]]
+    return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in paths)]
 
 
 def remove(path: Path) -> None:

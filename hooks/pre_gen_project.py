@@ -41,11 +41,12 @@ CHOICES = {
 }
 
 # A folder or distribution of such a name would hide the module, or could not exist on some machines.
-OURS = {"pipeline", "src", "test", "tests"}
+OURS = {"pipeline", "src", "supply", "test", "tests"}
 NEEDED = {"confluent_kafka", "fastavro", "kafka", "numpy", "pandas", "prometheus_client", "py4j", "pyarrow", "pydantic",
           "pyspark", "rich", "spark", "typer"}  # fmt: skip
-TOOLS = {"grafana_foundation_sdk", "hypothesis", "jsonschema", "mypy", "pip", "pytest", "pytest_timeout",
-         "pytest_xdist", "pyyaml", "ruff", "setuptools", "wheel", "yaml"}  # fmt: skip
+TOOLS = {"cyclonedx", "cyclonedx_bom", "docker", "grafana_foundation_sdk", "hypothesis", "jsonschema", "mypy", "pip",
+         "pytest", "pytest_timeout", "pytest_xdist", "pyyaml", "ruff", "setuptools", "testcontainers", "uv", "wheel",
+         "yaml"}  # fmt: skip
 DEVICES = {"con", "prn", "aux", "nul", *(f"{port}{number}" for port in ("com", "lpt") for number in range(10))}
 TAKEN = sys.stdlib_module_names | OURS | NEEDED | TOOLS | DEVICES
 

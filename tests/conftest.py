@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 from cookiecutter.main import cookiecutter
+from hypothesis import HealthCheck, settings
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -16,6 +17,11 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).resolve().parents[1]
 [PROJECT] = [path for path in ROOT.iterdir() if path.name.startswith("{{cookiecutter")]
+
+
+# How long an example takes says something of the machine, not of the template.
+settings.register_profile("template", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("template")
 
 
 def pytest_addoption(parser: pytest.Parser) -> None:

@@ -15,7 +15,15 @@ from conftest import PROJECT, ROOT, files
 if TYPE_CHECKING:
     from pathlib import Path
 
-DOCUMENTS = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md"), *ROOT.glob("ci/*.md"), *PROJECT.glob("*.md")])
+DOCUMENTS = sorted(
+    [
+        *ROOT.glob("*.md"),
+        *ROOT.glob("docs/*.md"),
+        *ROOT.glob("ci/*.md"),
+        *PROJECT.glob("*.md"),
+        *PROJECT.glob("docs/*.md"),
+    ]
+)
 YOURS = {"CHANGELOG.md", "pipeline.toml", "schemas/", "src/pipeline/flow/transform.py", "tests/spark/test_transform.py"}
 
 
@@ -52,8 +60,8 @@ def test_the_readme_shows_the_tree_of_a_project(default_project: Path) -> None:
 @pytest.mark.parametrize("path", DOCUMENTS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_every_make_command_in_a_document_exists(path: Path) -> None:
     """In the Makefile of its own folder, or of a project where the document speaks of one."""
-    makefiles = [(PROJECT / "Makefile").read_text(encoding="utf-8")]
-    if path.parent != PROJECT:
+    makefiles = [path.read_text(encoding="utf-8") for path in (PROJECT / "Makefile", *PROJECT.glob("*.mk"))]
+    if PROJECT not in path.parents:
         makefiles.append((ROOT / "Makefile").read_text(encoding="utf-8"))
     text = path.read_text(encoding="utf-8")
     commands = re.findall(r"(?:^|`|&& )make ([a-z-]+(?: [a-z-]+)*)", text, re.MULTILINE)

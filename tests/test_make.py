@@ -22,6 +22,7 @@ WORKFLOWS = [
     PROJECT / ".github/workflows/ci.yml",
     PROJECT / ".gitlab-ci.yml",
 ]
+SETUP = PROJECT / ".github/actions/setup/action.yml"
 
 
 @pytest.mark.parametrize("goal", ["demo", "test", "check", "bake"])
@@ -64,12 +65,12 @@ def test_a_java_home_without_java_is_named_in_one_line(home: str, tmp_path: Path
 @pytest.mark.parametrize("folder", [ROOT, PROJECT], ids=["template", "project"])
 def test_every_command_is_in_the_help(folder: Path) -> None:
     """Except for those that only other commands use."""
-    text = (folder / "Makefile").read_text(encoding="utf-8")
-    [phony] = re.findall(r"^\.PHONY: (.*)$", text, re.MULTILINE)
+    phony = re.findall(r"^\.PHONY: (.*)$", goals(folder), re.MULTILINE)
 
     shown = re.findall(r"^  make (\S+) +\S", make(folder, "help").stdout, re.MULTILINE)
 
-    assert set(shown) == set(phony.split()) - {"tools", "tidy"}
+    assert phony
+    assert set(shown) == set(" ".join(phony).split()) - {"tools", "tidy"}
 
 
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.relative_to(ROOT)))
@@ -77,7 +78,7 @@ def test_a_workflow_runs_commands_that_exist(path: Path) -> None:
     """The same ones as by hand."""
     text = path.read_text(encoding="utf-8")
     assert yaml.safe_load(text)
-    makefile = (path.parents[0 if path.name == ".gitlab-ci.yml" else 2] / "Makefile").read_text(encoding="utf-8")
+    makefile = goals(path.parents[0 if path.name == ".gitlab-ci.yml" else 2])
 
     commands = re.findall(r"(?:run:|-) make (\S+)", text)
     commands += re.findall(r"^make (\S+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
@@ -85,13 +86,19 @@ def test_a_workflow_runs_commands_that_exist(path: Path) -> None:
     assert [goal for goal in commands if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
 
 
-@pytest.mark.parametrize("path", WORKFLOWS[:2], ids=lambda path: str(path.relative_to(ROOT)))
+@pytest.mark.parametrize("path", [*WORKFLOWS[:2], SETUP], ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_workflow_pins_its_actions_by_commit(path: Path) -> None:
     """A tag can be moved by others."""
-    uses = re.findall(r"uses: (\S+)", path.read_text(encoding="utf-8"))
+    uses = re.findall(r"uses: (?!\./)(\S+)", path.read_text(encoding="utf-8"))
 
     assert uses
     assert [action for action in uses if not re.search(r"@[0-9a-f]{40}$", action)] == []
+
+
+def goals(folder: Path) -> str:
+    """Read the Makefile with what it includes."""
+    parts = [folder / "Makefile", *folder.glob("*.mk")]
+    return "".join(path.read_text(encoding="utf-8") for path in parts)
 
 
 def make(folder: Path, *arguments: str, path: str = "", **environment: str) -> subprocess.CompletedProcess[str]:

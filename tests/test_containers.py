@@ -1,0 +1,210 @@
+"""`ci/containers.sh` with engines that are only played: what it uses, what it starts, and that it stops just that."""
+
+from __future__ import annotations
+
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pytest
+
+from conftest import PROJECT, ROOT, outside_make
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+SCRIPT = ROOT / "ci" / "containers.sh"
+DEADLINE_SECONDS = 30.0
+
+# Answers while the file `engine` is there; knows every image.
+DOCKER = '#!/bin/sh\necho "$@" >> "$PLAY/calls"\n[ -e "$PLAY/engine" ]\n'
+# Starts to answer, and stops when it is told to.
+DOCKERD = """#!/bin/sh
+echo $$ > "$PLAY/started"
+touch "$PLAY/engine"
+trap 'rm "$PLAY/engine"; exit 0' TERM
+while :; do sleep 0.1; done
+"""
+BROKEN = "#!/bin/sh\necho no room\nexit 1\n"
+
+
+class Play:
+    """A machine that is played: its programs come first on the path."""
+
+    def __init__(self, folder: Path) -> None:
+        """Lay out the programs; root may do everything, and no engine runs."""
+        self.folder = folder
+        for name, text in {
+            "docker": DOCKER,
+            "dockerd": DOCKERD,
+            "ip": "#!/bin/sh\n",
+            "id": "#!/bin/sh\necho 0\n",
+        }.items():
+            self.program(name, text)
+
+    def program(self, name: str, text: str) -> None:
+        """Put another program in the place of one."""
+        path = self.folder / "bin" / name
+        path.parent.mkdir(exist_ok=True)
+        path.write_text(text, encoding="utf-8")
+        path.chmod(0o755)
+
+    def start(self, *command: str, **environ: str) -> subprocess.Popen[str]:
+        """Call the script."""
+        inherited = {key: value for key, value in outside_make().items() if key not in ("DOCKER_HOST", "KAFKA_IMAGE")}
+        inherited |= {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "PLAY": str(self.folder),
+            "CONTAINERS_STATE": str(self.folder / "state"),
+            **environ,
+        }
+        return subprocess.Popen(
+            [SCRIPT, *command], env=inherited, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+        )
+
+    def run(self, *command: str, **environ: str) -> tuple[int, str]:
+        """Call the script to its end; returns its exit code and what it said."""
+        process = self.start("run", *command, **environ)
+        said, _ = process.communicate(timeout=DEADLINE_SECONDS)
+        return process.returncode, said
+
+    @property
+    def engine_answers(self) -> bool:
+        """Whether the played engine runs."""
+        return (self.folder / "engine").exists()
+
+    @property
+    def engine_was_started(self) -> bool:
+        """Whether the script has started one."""
+        return (self.folder / "started").exists()
+
+
+@pytest.fixture
+def play(tmp_path: Path) -> Play:
+    """Return a machine without an engine, for root."""
+    return Play(tmp_path)
+
+
+def wait_until(condition: Callable[[], object]) -> None:
+    """Wait until the condition holds."""
+    until = time.monotonic() + DEADLINE_SECONDS
+    while not condition():
+        assert time.monotonic() < until
+        time.sleep(0.02)
+
+
+def test_an_engine_that_answers_is_used_and_left_running(play: Play) -> None:
+    """With the pinned image, which it can pull."""
+    (play.folder / "engine").touch()
+
+    code, said = play.run("sh", "-c", "echo $KAFKA_IMAGE; exit 7")
+
+    pins = (PROJECT / "src/pipeline/local/jars.toml").read_text(encoding="utf-8")
+    version = pins.partition("org.apache.kafka:kafka_2.13:")[2].partition('"')[0]
+    assert f"\napache/kafka:{version}\n" in said
+    assert code == 7, "the code of the command"
+    assert play.engine_answers
+    assert not play.engine_was_started
+
+
+def test_an_engine_is_started_where_none_answers_and_stopped_after_the_command(play: Play) -> None:
+    """With variables by which clients find it, and testcontainers pulls nothing."""
+    code, said = play.run("sh", "-c", 'test -e "$PLAY/engine" && echo $DOCKER_HOST $TESTCONTAINERS_RYUK_DISABLED')
+
+    assert code == 0, said
+    [host, ryuk] = said.splitlines()[-1].split()
+    assert (host[:12], ryuk) == ("unix:///tmp/", "true")
+    assert not Path(host.removeprefix("unix://")).parent.exists()
+    assert play.engine_was_started
+    assert not play.engine_answers
+
+
+def test_a_command_that_fails_stops_the_engine_as_well(play: Play) -> None:
+    """And its code is handed on."""
+    code, _ = play.run("false")
+
+    assert code == 1
+    assert play.engine_was_started
+    assert not play.engine_answers
+
+
+def test_a_command_that_takes_too_long_is_ended_and_so_is_the_engine(play: Play) -> None:
+    """A hanging test must not hang a build."""
+    code, said = play.run("sleep", "60", CONTAINERS_SECONDS="1")
+
+    assert code == 124
+    assert "not done within 1 s" in said
+    assert not play.engine_answers
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGKILL], ids=lambda number: number.name)
+def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal.Signals) -> None:
+    """However it ends."""
+    script = play.start("run", "sh", "-c", 'touch "$PLAY/running"; while [ ! -e "$PLAY/end" ]; do sleep 0.1; done')
+    wait_until((play.folder / "running").exists)
+
+    script.send_signal(number)
+    if number is signal.SIGTERM:  # bash hears it when the command has ended
+        (play.folder / "end").touch()
+
+    wait_until(lambda: not play.engine_answers)
+    (play.folder / "end").touch()
+    script.communicate(timeout=DEADLINE_SECONDS)
+    assert play.start("down").wait(DEADLINE_SECONDS) == 0  # the folder of its sockets, which a killed script leaves
+
+
+def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> None:
+    """Visibly, and without a failure; unless containers are required."""
+    play.program("id", "#!/bin/sh\necho 1000\n")
+
+    code, said = play.run("touch", str(play.folder / "ran"))
+
+    assert "container tests SKIPPED: no Docker engine answers, and only root can" in said
+    assert code == 0
+    assert play.run("true", CONTAINERS="required")[0] == 1
+    assert not (play.folder / "ran").exists()
+    assert not play.engine_was_started
+
+
+def test_an_engine_that_does_not_start_is_shown_with_its_last_words(play: Play) -> None:
+    """A machine may forbid it."""
+    play.program("dockerd", BROKEN)
+
+    code, said = play.run("true")
+
+    assert code == 0
+    assert "no room\n" in said
+    assert "container tests SKIPPED: a Docker engine was started, but does not answer" in said
+
+
+def test_up_and_down_are_a_pair_and_down_stops_no_other_process(play: Play) -> None:
+    """`down` without `up` does nothing, also when the noted number now belongs to somebody else."""
+    up = play.start("up")
+    said, _ = up.communicate(timeout=DEADLINE_SECONDS)
+    assert up.returncode == 0, said
+    assert "export DOCKER_HOST=unix:///tmp/" in said
+    assert play.engine_answers, "it outlives the script"
+    assert play.start("down").wait(DEADLINE_SECONDS) == 0
+    assert not play.engine_answers
+
+    with subprocess.Popen(["sleep", "60"]) as stranger:
+        (play.folder / "state/pid").write_text(f"{stranger.pid}\n", encoding="ascii")
+        assert play.start("down").wait(DEADLINE_SECONDS) == 0
+        assert stranger.poll() is None
+        stranger.kill()
+
+
+def test_the_base_of_the_dockerfile_is_taken_where_it_can_be_pulled(play: Play) -> None:
+    """Nothing is built then."""
+    (play.folder / "engine").touch()
+    environ = {"PATH": f"{play.folder}/bin:{os.environ['PATH']}", "PLAY": str(play.folder)}
+    environ["CONTAINERS_STATE"] = str(play.folder / "state")
+
+    done = subprocess.run([ROOT / "ci/base.sh"], env=environ, check=True, capture_output=True, text=True)
+
+    named = (PROJECT / "Dockerfile").read_text(encoding="utf-8").partition("ARG BASE=")[2].partition("\n")[0]
+    assert done.stdout == f"{named}\n"
+    assert (play.folder / "calls").read_text(encoding="utf-8") == f"pull --quiet {named}\n"

@@ -1,0 +1,28 @@
+# The image of the pipeline, and the local stack: part of the Makefile. With monitoring, if the project has it.
+IMAGE ?= pipeline:local
+# For the image: another base than that of the Dockerfile.
+BASE ?=
+REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
+COMPOSE = docker compose --file compose.yaml $(addprefix --file ,$(wildcard ops/compose.yaml))
+
+.PHONY: image image-test up down logs
+
+image: ## build the image of the pipeline; another base or name: make image BASE=... IMAGE=...
+	docker build --tag $(IMAGE) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$(REVISION) $(ARGS) .
+
+image-test: $(READY) image ## build the image, and run it against a Kafka container: healthy, stopped in order, audit exact
+	PIPELINE_IMAGE=$(IMAGE) KAFKA=container $(RUN) -m pytest -m image tests/integration
+
+up: .env ## start the local stack: Kafka, registry, pipeline, sample events, monitoring; with a UI: ARGS="--profile ui"
+	$(COMPOSE) $(ARGS) up --build --detach
+	@echo "metrics: localhost:9108/metrics, Prometheus: localhost:9090, Grafana: localhost:3000 (password in .env); make logs"
+
+down: .env ## stop the local stack; with its data: ARGS=--volumes
+	$(COMPOSE) --profile ui down $(ARGS)
+
+logs: .env ## follow what the local stack says; of one service: ARGS=pipeline
+	$(COMPOSE) logs --follow --tail 100 $(ARGS)
+
+# Secrets of the local stack, made up once; git ignores the file.
+.env:
+	@umask 077 && $(PYTHON) -c "import secrets; print('GRAFANA_PASSWORD=' + secrets.token_urlsafe())" > $@

@@ -1,0 +1,1 @@
+"""What this project is made of: lock files with hashes, and a bill of materials."""

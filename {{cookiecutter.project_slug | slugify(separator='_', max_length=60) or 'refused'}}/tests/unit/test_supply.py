@@ -1,0 +1,65 @@
+"""The lock files hold all that pyproject.toml asks for, with hashes; the bill of materials names all of the image."""
+
+from __future__ import annotations
+
+import re
+import tomllib
+from pathlib import Path
+
+import pytest
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+from supply.lock import LOCKS, ROOT, wanted
+from supply.sbom import bill
+
+from pipeline.local.jars import read_pins
+
+PIN = re.compile(r"^(?P<pin>[^\s#].*?) \\\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+
+
+def pins(lock: str) -> dict[str, list[Requirement]]:
+    """Return the pins of a lock file by name; some have one for each Python."""
+    found: dict[str, list[Requirement]] = {}
+    for match in PIN.finditer(Path(ROOT, lock).read_text(encoding="utf-8")):
+        pin = Requirement(match["pin"])
+        found.setdefault(canonicalize_name(pin.name), []).append(pin)
+    return found
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_every_line_of_a_lock_is_a_pin_with_hashes(lock: str) -> None:
+    text = Path(ROOT, lock).read_text(encoding="utf-8")
+    assert PIN.sub("", text) == f"{LOCKS[lock]}\n"
+    assert all(re.fullmatch(r"==[^,*]+", str(pin.specifier)) for found in pins(lock).values() for pin in found)
+
+
+@pytest.mark.parametrize("lock", LOCKS)
+def test_a_lock_satisfies_pyproject(lock: str) -> None:
+    """After a change of pyproject.toml: `make lock`."""
+    locked = pins(lock)
+    for line in wanted(PYPROJECT, image=lock == "requirements.lock"):
+        asked = Requirement(line)
+        for pin in locked[canonicalize_name(asked.name)]:
+            version = str(pin.specifier).removeprefix("==")
+            assert asked.specifier.contains(version), f"{asked} is locked as {version}: make lock"
+
+
+def test_what_is_in_the_image_is_what_the_tests_ran_on() -> None:
+    image, dev = pins("requirements.lock"), pins("requirements-dev.lock")
+    assert image.keys() <= dev.keys()
+    assert {name: {str(pin) for pin in found} for name, found in image.items()} == {
+        name: {str(pin) for pin in dev[name]} for name in image
+    }
+
+
+def test_the_bill_of_materials_names_every_package_and_every_jar_with_its_hash() -> None:
+    parts = {part["purl"]: part for part in bill()["components"]}
+    assert {purl for purl in parts if purl.startswith("pkg:pypi/")} == {
+        f"pkg:pypi/{name}@{str(pin.specifier).removeprefix('==')}"
+        for name, found in pins("requirements.lock").items()
+        for pin in found
+    }
+    for coordinate, sha256 in read_pins()["spark"].sha256.items():
+        group, name, version = coordinate.split(":")
+        assert parts[f"pkg:maven/{group}/{name}@{version}?type=jar"]["hashes"][0]["content"] == sha256
