@@ -19,6 +19,8 @@ from pipeline.errors import PipelineError, Unreachable
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
+    from confluent_kafka import Producer
+
     from pipeline.settings import Settings
 
 Result = TypeVar("Result")
@@ -30,6 +32,8 @@ REQUEST_SECONDS = 15.0
 # commit, and the restart of a broker. Beyond it the job ends, and its supervisor starts it anew.
 GIVE_UP_SECONDS = 120.0
 BACK_OFF_SECONDS = 0.5
+# For how long a full queue of a producer is served at a time.
+ROOM_SECONDS = 0.05
 LONGEST_BACK_OFF_SECONDS = 5.0
 
 # Larger batches gain nothing. Also below Kafka's default for max.message.bytes, by which a batch is refused as a whole.
@@ -157,6 +161,20 @@ def until_deadline(call: Callable[[float], Result], seconds: float) -> Result:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() >= deadline:
                 raise
+
+
+def with_room(producer: Producer, seconds: float, topic: str, *record: Any, **options: Any) -> None:
+    """Enqueue one record as `produce` takes it; while the queue is full, serve it, for so many seconds at most."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            producer.produce(topic, *record, **options)
+        except BufferError:
+            if time.monotonic() > deadline:
+                raise
+            producer.poll(ROOM_SECONDS)
+        else:
+            return
 
 
 def until_given_up(work: Callable[[int], Result], note: Callable[[TransactionFailed], None] | None = None) -> Result:

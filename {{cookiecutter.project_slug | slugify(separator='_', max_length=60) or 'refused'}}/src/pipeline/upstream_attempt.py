@@ -6,13 +6,12 @@ used again: librdkafka lacks KIP-890 part 2, a delayed EndTxn could end a later 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
 from pipeline.errors import BadSettings
-from pipeline.kafka import COMMON, Abortable, mapped, until_deadline
+from pipeline.kafka import COMMON, Abortable, mapped, until_deadline, with_room
 from pipeline.lanes.identity import MAX_PRODUCER_ID_BYTES
 
 if TYPE_CHECKING:
@@ -35,7 +34,6 @@ FENCE_SECONDS = 60.0
 # Beyond the transaction time-out the broker has aborted anyway; the margin covers the answer's way back.
 MARGIN_SECONDS = 5.0
 ABORT_SECONDS = 10.0
-POLL_SECONDS = 0.05
 # A sent record occupies the queue until its report is served.
 SERVE_EVERY = 1_000
 
@@ -83,7 +81,8 @@ class Attempt:
         with mapped(f"{self._id}: send to {topic}"):
             self._producer.begin_transaction()
             for count, (key, value, headers) in enumerate(rows, start=1):
-                self._produce(topic, key, value, headers)
+                options = {"headers": headers, "on_delivery": self._note}
+                with_room(self._producer, self._seconds, topic, value, key, **options)
                 if count % SERVE_EVERY == 0:
                     self._producer.poll(0)
             left = self._producer.flush(self._seconds)
@@ -105,18 +104,6 @@ class Attempt:
         except KafkaException:
             # A dead or fenced producer cannot abort; the next fence does it.
             return
-
-    def _produce(self, topic: str, key: bytes, value: bytes | None, headers: list[Header]) -> None:
-        deadline = time.monotonic() + self._seconds
-        while True:
-            try:
-                self._producer.produce(topic, value, key, headers=headers, on_delivery=self._note)
-            except BufferError:
-                if time.monotonic() > deadline:
-                    raise
-                self._producer.poll(POLL_SECONDS)
-            else:
-                return
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -12,6 +12,7 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.disks import fill, small_disk
 from tests.support.job import App, new_app
 
 from pipeline.errors import SafeStop
@@ -114,18 +115,8 @@ def test_what_the_line_on_a_damaged_file_says_to_do_makes_the_job_go_on_exactly(
 @pytest.fixture
 def disk(tmp_path: Path) -> Iterator[Path]:
     """Return a disk of 200 kB, mounted for one test; only root may mount."""
-    place = tmp_path / "disk"
-    place.mkdir()
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", "size=200k", "tmpfs", str(place)],  # noqa: S607
-        check=False,
-        capture_output=True,
-        text=True,
-    )
-    if mounted.returncode:
-        pytest.skip(f"no small disk to fill: {mounted.stderr.strip()}")
-    yield place
-    subprocess.run(["umount", "--lazy", str(place)], check=True)  # noqa: S607
+    with small_disk(tmp_path / "disk", "200k") as place:
+        yield place
 
 
 @pytest.mark.fault("E6")
@@ -151,16 +142,6 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_job_with_its_folder(
     (disk / "ballast").unlink(missing_ok=True)
     app.run()
     app.assert_exact()
-
-
-def fill(path: Path) -> None:
-    """Leave no room on the disk."""
-    with path.open("wb", buffering=0) as file:
-        try:
-            while True:
-                file.write(bytes(1_024))
-        except OSError:
-            return
 
 
 @pytest.mark.long

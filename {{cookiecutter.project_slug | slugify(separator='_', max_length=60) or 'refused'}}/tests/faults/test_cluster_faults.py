@@ -17,10 +17,7 @@ what the job does then is in tests/integration/test_hanging.py). So A8 and F2 st
 
 from __future__ import annotations
 
-import os
-import subprocess
 import time
-from contextlib import suppress
 from typing import TYPE_CHECKING
 
 import pytest
@@ -38,6 +35,7 @@ from tests.support.cluster import (
     restart_all,
     watched,
 )
+from tests.support.disks import fill, small_disk
 from tests.support.gates import GatedBroker
 from tests.support.kafka import wait_until
 
@@ -58,55 +56,33 @@ SHUT_SECONDS = 45.0
 # Brokers here look for transactions that timed out every second; the markers take a moment on a busy machine.
 SLACK_SECONDS = 6.0
 DISK = "96m"
-MEGABYTE = 1_000_000
 
 # A start of everything, a fault of up to a minute, and all that a busy machine adds.
 pytestmark = pytest.mark.timeout(900)
 
 
 @pytest.fixture
-def small_disk(tmp_path: Path) -> Iterator[Path]:
+def disk(tmp_path: Path) -> Iterator[Path]:
     """Return the folder of a cluster whose second node has a disk of its own, and a small one."""
-    if os.geteuid() != 0:
-        pytest.skip("a file system of limited size can be mounted by root only")
-    disk = tmp_path / "kafka" / "node-2" / "data"
-    disk.mkdir(parents=True)
-    mounted = subprocess.run(
-        ["mount", "-t", "tmpfs", "-o", f"size={DISK}", "tmpfs", str(disk)],  # noqa: S607  found by PATH
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    if mounted.returncode:
-        pytest.skip(f"no file system can be mounted here: {mounted.stderr.strip()}")
-    yield disk
-    subprocess.run(["umount", "-l", str(disk)], check=True)  # noqa: S607  found by PATH
+    with small_disk(tmp_path / "kafka" / "node-2" / "data", DISK) as place:
+        yield place
 
 
 @pytest.mark.fault("F5")
 @pytest.mark.long
-def test_the_disk_of_a_node_is_full(small_disk: Path, tmp_path: Path, evidence: Evidence) -> None:
+def test_the_disk_of_a_node_is_full(disk: Path, tmp_path: Path, evidence: Evidence) -> None:
     # The first of all cases here: the cluster of the others does not run yet, and leaves the machine to this one.
-    folder = small_disk.parents[1]
+    folder = disk.parents[1]
     with Broker(folder, nodes=NODES) as broker, watched(broker, tmp_path) as used:
         used.evidence = evidence
         used.begin(evidence.seed)
-        filler = small_disk / "filler"
+        filler = disk / "filler"
         fill(filler)
         used.watch(lambda: 2 not in broker.pids, what="the node gives up")
         used.elapse(ROUND_SECONDS, "the node is away")
         filler.unlink()
         broker.restart(2)
         used.assert_recovered()
-
-
-def fill(path: Path) -> None:
-    """Leave not a byte free, in the file system of a path."""
-    with path.open("wb", buffering=0) as file:
-        for size in (MEGABYTE, 1):
-            with suppress(OSError):  # no room for more
-                while file.write(bytes(size)):
-                    pass
 
 
 @pytest.fixture(scope="module")

@@ -8,8 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Consumer
-from confluent_kafka.admin import AdminClient
-from tests.support.kafka import QUIET, wait_until
+from tests.support.cluster import NODES, coordinator, heal, leader
+from tests.support.kafka import wait_until
 from tests.support.lanes import App, in_batches, provisioned, run_task
 
 from pipeline.kafka import consumer_config
@@ -23,10 +23,8 @@ if TYPE_CHECKING:
 
     from pipeline.lanes.rows import Row
 
-NODES = 3
 # A node that falls silent is replaced after 2 s.
 HASTY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
-TRANSACTION_STATE = "__transaction_state"
 # How often a leader is deposed until it serves something old: it may hear of its end at once.
 TRIES = 10
 
@@ -41,15 +39,7 @@ def cluster() -> Iterator[Broker]:
 def app(cluster: Broker) -> Iterator[App]:
     """An app on a cluster of which all nodes run; those that a test killed are started again."""
     yield provisioned(cluster.bootstrap, output={"replication": NODES}, transaction={"chunk_rows": 20})
-    for node in set(range(1, NODES + 1)) - cluster.pids.keys():
-        cluster.restart(node)
-
-
-def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
-    """Return the node that leads a partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    found: int = admin.list_topics(topic, timeout=10).topics[topic].partitions[partition].leader
-    return found
+    heal(cluster)
 
 
 def without(cluster: Broker, node: int) -> str:
@@ -157,14 +147,3 @@ def test_a_lane_whose_coordinator_is_killed_before_the_commit_is_written_on_exac
     assert len(cluster.pids) == NODES - 1
     assert app.written() == list(range(60))
     assert app.lane().counters.verdicts == {"fresh": 60}
-
-
-def coordinator(bootstrap: str, transactional_id: str) -> int:
-    """Return the node that coordinates a transactional id: the leader of its partition of the transaction log."""
-    number = 0
-    for character in transactional_id:  # Java's String.hashCode
-        number = (31 * number + ord(character)) & 0xFFFFFFFF
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    partitions = admin.list_topics(TRANSACTION_STATE, timeout=10).topics[TRANSACTION_STATE].partitions
-    found: int = partitions[(number & 0x7FFFFFFF) % len(partitions)].leader
-    return found

@@ -8,7 +8,6 @@ first one out of the source, the lane knows it again: it goes to the partition i
 
 from __future__ import annotations
 
-import time
 from contextlib import closing
 from typing import TYPE_CHECKING, NamedTuple
 
@@ -17,7 +16,7 @@ from confluent_kafka.admin import OffsetSpec
 
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
-from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline
+from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline, with_room
 from pipeline.lanes.letters import CUT, POSITION, PREFIX
 from pipeline.lanes.sent_back import SentBack, producer_id
 from pipeline.lanes.topics import Topics
@@ -35,7 +34,6 @@ AT_ONCE = 500
 # Records of one transaction: bounds what is held in memory, and how long readers wait.
 PART = 5_000
 COMMIT_SECONDS = 60.0
-POLL_SECONDS = 0.05
 REPLAYED = "replayed-from"
 
 
@@ -140,26 +138,14 @@ def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) ->
             return 0
         producer.begin_transaction()
         for one in due:
-            _put(producer, topic, one, stamped(settings, one))
+            partition, headers = int(one.said["partition"]), stamped(settings, one)
+            with_room(producer, COMMIT_SECONDS, topic, one.value, one.key, partition, headers=headers)
             fault_point("amid replay")
         producer.flush(COMMIT_SECONDS)
         fault_point("before replay is committed")
         until_deadline(producer.commit_transaction, COMMIT_SECONDS)  # refused if any of them was not delivered
         fault_point("after replay is committed")
     return len(due)
-
-
-def _put(producer: Producer, topic: str, one: Letter, headers: Headers) -> None:
-    deadline = time.monotonic() + COMMIT_SECONDS
-    while True:
-        try:
-            producer.produce(topic, one.value, one.key, int(one.said["partition"]), headers=headers)
-        except BufferError:
-            if time.monotonic() > deadline:
-                raise
-            producer.poll(POLL_SECONDS)  # the queue is full of large letters: let it send some
-        else:
-            return
 
 
 def identity(settings: Settings, one: Letter) -> Identity:

@@ -7,13 +7,12 @@ lacks KIP-890 part 2, so a delayed EndTxn of an earlier transaction could end a 
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException, Producer
 
 from pipeline.errors import SafeStop
-from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline
+from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline, with_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
@@ -25,8 +24,6 @@ FENCE_SECONDS = 60.0
 # Beyond the transaction time-out the broker has aborted anyway; the margin covers the answer's way back.
 MARGIN_SECONDS = 5.0
 ABORT_SECONDS = 10.0
-# Serve the producer's queue when it is full; bounded so that a dead cluster ends in an error, not in a hang.
-POLL_SECONDS = 0.05
 # Each record of a refused batch has its own report; a few of them tell all.
 CAUSES_CHARACTERS = 500
 # A sent record occupies the queue until its report is served.
@@ -91,18 +88,9 @@ class Transaction:
             raise
 
     def _with_room(self, topic: str, *record: Any, **options: Any) -> None:
-        """Enqueue one record; while the queue is full, serve it."""
-        deadline = time.monotonic() + self._seconds
+        """Enqueue one record; bounded, so that a dead cluster ends in an error, not in a hang."""
         with mapped(f"{self._id}: produce to {topic}"):
-            while True:
-                try:
-                    self._producer.produce(topic, *record, **options)
-                except BufferError:
-                    if time.monotonic() > deadline:
-                        raise
-                    self._producer.poll(POLL_SECONDS)
-                else:
-                    return
+            with_room(self._producer, self._seconds, topic, *record, **options)
 
     def flush_and_compare(self, end: int, *, marker_owed: bool = False) -> int:
         """Wait for every delivery report, then demand that the lane record stands exactly at `end`; return its offset.
