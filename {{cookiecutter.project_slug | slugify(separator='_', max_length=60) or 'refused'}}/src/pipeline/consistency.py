@@ -60,6 +60,11 @@ def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
     codec = settings.codec
     if "confluent" in {codec.input_framing, codec.output_framing} and not codec.registry_url.startswith("http"):
         yield "codec.registry_url", "'': framed values need it, for example http://registry:8081"
+    if codec.input == "bytes" and codec.input_framing != "plain":
+        yield (
+            "codec.input_framing",
+            f"{codec.input_framing!r}: codec.input = 'bytes' takes values as they are; use 'plain'",
+        )
     if "@" in codec.registry_url:
         yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
 

@@ -105,7 +105,7 @@ class Transaction(Section):
 class Codec(Section):
     """How source values become columns, and records become values."""
 
-    input: Literal["avro", "json"] = "json"
+    input: Literal["avro", "json", "bytes"] = "json"
     output: Literal["avro", "json"] = "json"
     schema_file: str = "schemas/payment.avsc"
     writer_schema_file: str = ""

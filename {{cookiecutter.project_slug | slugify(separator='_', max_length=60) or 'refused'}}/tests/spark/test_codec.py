@@ -107,6 +107,15 @@ def test_values_within_lists_and_maps_arrive_as_they_are(spark: SparkSession, sc
     assert (row["day"], row["kind"], row["code"]) == (date.max, "IN", b"\x00\x01")
 
 
+def test_values_that_are_not_to_be_read_arrive_as_they_are(spark: SparkSession, tmp_path: Path) -> None:
+    values = [b"", b"\x00\xff", None, b"{}"]
+    codec = codec_for(tmp_path / "there is no schema", input="bytes")
+    rows = decoded(spark, codec, values)
+    assert [row["_source"]["error"] for row in rows] == [None] * len(values)
+    assert [row["value"] for row in rows] == values
+    assert codec.columns.names == ["value"]
+
+
 STRICT = "duplicate keys, or not strict JSON"
 BEYOND = "a time beyond the years 1 to 9999"
 HALF = "half of a surrogate pair"

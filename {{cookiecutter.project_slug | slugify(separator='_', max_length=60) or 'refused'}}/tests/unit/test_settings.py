@@ -123,7 +123,7 @@ def test_settings_are_frozen() -> None:
         ({"transaction__chunk_seconds": 0}, "transaction.chunk_seconds", "0", "must be more than 0"),
         ({"transaction__chunk_seconds": float("nan")}, "transaction.chunk_seconds", "nan", "must be a finite number"),
         ({"transaction__chunk_seconds": "soon"}, "transaction.chunk_seconds", "'soon'", "must be a number"),
-        ({"codec__input": "xml"}, "codec.input", "'xml'", "must be 'avro' or 'json'"),
+        ({"codec__input": "xml"}, "codec.input", "'xml'", "must be 'avro', 'json' or 'bytes'"),
         ({"codec__max_depth": 1000}, "codec.max_depth", "1000", "must be at most 200"),
         ({"spark__trigger_seconds": -1}, "spark.trigger_seconds", "-1", "must be at least 0"),
         ({"spark__driver_memory": "1"}, "spark.driver_memory", "'1'", "a number with a unit, for example 512m or 2g"),
@@ -238,6 +238,11 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
         (
             {"transaction__timeout_ms": 8_000},
             "transaction.chunk_seconds = 5: must be at most half of transaction.timeout_ms = 8000",
+        ),
+        ({"codec__output_framing": "confluent"}, "codec.registry_url = '': framed values need it"),
+        (
+            {"codec__input": "bytes", "codec__input_framing": "confluent", "codec__registry_url": "http://registry"},
+            "codec.input_framing = 'confluent': codec.input = 'bytes' takes values as they are; use 'plain'",
         ),
     ],
 )

@@ -12,7 +12,10 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from pyspark.sql.functions import col, lit
+
 from pipeline.avro.compatible import mismatch
+from pipeline.avro.decode import Reader
 from pipeline.avro.framed import head
 from pipeline.avro.limits import Limits
 from pipeline.avro.node import BadSchema, tree
@@ -20,6 +23,7 @@ from pipeline.avro.registry import Away, Refused, registry
 from pipeline.errors import BadSettings, RegistryAway, SafeStop
 from pipeline.flow.avro_values import AvroInput, decode_avro
 from pipeline.flow.json_values import check_json, decode_json
+from pipeline.flow.source import KEY, SOURCE
 from pipeline.flow.types import columns_of, load_schema, misfit, reader_of
 from pipeline.lanes.encoded import OutputSchema
 
@@ -29,9 +33,11 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from pipeline.avro.decode import Reader
     from pipeline.settings import Codec as CodecSettings
     from pipeline.settings import Settings
+
+# Values that nobody reads: one column of bytes, null for a tombstone.
+AS_IT_IS = {"type": "record", "name": "Record", "fields": [{"name": "value", "type": ["null", "bytes"]}]}
 
 
 @dataclass(frozen=True)
@@ -69,6 +75,8 @@ class Codec:
 
     def decode(self, records: DataFrame) -> DataFrame:
         """Replace the column `value` by the schema's columns, and note in `_source` why a value was not sound."""
+        if self.settings.input == "bytes":
+            return records.select(KEY, col(SOURCE).withField("error", lit(None).cast("string")).alias(SOURCE), "value")
         if self.settings.input == "json":
             return decode_json(records, self.reader, self.limits)
         framed = self.settings.input_framing == "confluent"
@@ -122,11 +130,13 @@ class Codec:
 def codec_of(settings: Settings) -> Codec:
     """Read and check all schemas that the settings name."""
     given = settings.codec
+    outputs = {topic: _output(given, topic) for topic in settings.output.topics} if given.output == "avro" else {}
+    if given.input == "bytes":
+        return Codec(given, Reader.of(AS_IT_IS), "", outputs)
     where = f"codec.schema_file = {given.schema_file!r}"
     reader = reader_of(load_schema(Path(given.schema_file), where), where)
     if given.input == "json":
         check_json(reader, where)
-    outputs = {topic: _output(given, topic) for topic in settings.output.topics} if given.output == "avro" else {}
     return Codec(given, reader, _writer(given, reader), outputs)
 
 

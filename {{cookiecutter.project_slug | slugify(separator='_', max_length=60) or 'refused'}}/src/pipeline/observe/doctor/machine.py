@@ -75,4 +75,6 @@ def schema(site: Site) -> Iterator[Finding]:
     from pipeline.flow.codec import codec_of  # noqa: PLC0415  a broken pyspark must not end the other checks
 
     codec = codec_of(site.settings)
-    yield ok("schema", f"{site.settings.codec.schema_file}: columns {', '.join(codec.columns.names)}")
+    given = site.settings.codec
+    file = "none (bytes)" if given.input == "bytes" else given.schema_file
+    yield ok("schema", f"{file}: columns {', '.join(codec.columns.names)}")
