@@ -99,7 +99,7 @@ def _kill_worker(_: Path) -> None:
     """Kill this worker; in the driver, which has no rows in hand, all of the job's workers and their parent."""
     if os.getpid() != os.getsid(0):
         os.kill(os.getpid(), signal.SIGKILL)
-    signal_all([pid for pid in _job() if b"pyspark.daemon" in _command(pid)], signal.SIGKILL)
+    signal_all([pid for pid in _job() if b"pyspark.worker" in _command(pid)], signal.SIGKILL)
 
 
 def _command(pid: int) -> bytes:

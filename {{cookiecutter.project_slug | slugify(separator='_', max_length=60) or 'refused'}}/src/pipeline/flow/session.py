@@ -71,7 +71,11 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.ui.showConsoleProgress", "false")
     )
     if master.startswith("local"):
-        builder = builder.config("spark.driver.bindAddress", LOOPBACK).config("spark.driver.host", LOOPBACK)
+        builder = (
+            builder.config("spark.driver.bindAddress", LOOPBACK)
+            .config("spark.driver.host", LOOPBACK)
+            .config("spark.python.daemon.module", "pipeline.flow.daemon")
+        )
     with chdir(_scratch()), _interrupt_kept():
         return builder.getOrCreate()
 
