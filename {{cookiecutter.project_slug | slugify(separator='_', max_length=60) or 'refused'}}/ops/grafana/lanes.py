@@ -101,7 +101,7 @@ def _held() -> list[Linked]:
             about="What a lane remembers of its producers, bounded by `dedup.ledger_bytes`: 512 KiB by default. "
             "At the bound, the longest silent producers keep only their highest id.",
             unit="bytes",
-            limit=524_288,
+            limit=917_504,
             see="PipelineDeadLetters",
         ).sized(12),
         curves(

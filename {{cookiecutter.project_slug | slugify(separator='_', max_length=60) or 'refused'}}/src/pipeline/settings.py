@@ -90,7 +90,7 @@ class Dedup(Section):
 
     recent_ids: int = Field(default=2_000, ge=1, le=10_000_000)
     hashes: int = Field(default=64, ge=0, le=100_000)
-    ledger_bytes: int = Field(default=524_288, ge=1_024, le=64_000_000)
+    ledger_bytes: int = Field(default=917_504, ge=1_024, le=64_000_000)
     stale: Literal["dead-letter", "drop"] = "dead-letter"
 
 

@@ -18,7 +18,8 @@ from pipeline.lanes.transaction import Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
 
-    from pipeline.lanes.rows import Row
+    from tests.support.rows import Row
+
     from pipeline.local.broker import Broker
 
 # `make test` leaves them out: the embedded broker is hurt in many other tests.

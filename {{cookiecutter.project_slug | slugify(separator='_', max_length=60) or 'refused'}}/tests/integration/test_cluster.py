@@ -21,7 +21,7 @@ from pipeline.local.broker import Broker
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.lanes.rows import Row
+    from tests.support.rows import Row
 
 # A node that falls silent is replaced after 2 s.
 HASTY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}

@@ -25,7 +25,8 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
     from pathlib import Path
 
-    from pipeline.lanes.rows import Row
+    from tests.support.rows import Row
+
     from pipeline.lanes.transaction import Headers, Sendable
     from pipeline.local.broker import Broker
 

@@ -16,7 +16,8 @@ from pipeline.lanes.recall import Recalled
 from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
-    from pipeline.lanes.rows import Row
+    from tests.support.rows import Row
+
     from pipeline.lanes.transaction import Headers
     from pipeline.local.broker import Broker
 

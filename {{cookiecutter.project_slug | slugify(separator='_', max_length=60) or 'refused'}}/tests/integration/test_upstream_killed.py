@@ -18,7 +18,8 @@ from tests.support.kafka import create_topic, read_committed, read_uncommitted, 
 
 import pipeline
 from pipeline.lanes.identity import parse
-from pipeline.lanes.ledger import Ledger, Verdict
+from pipeline.lanes.ledger import Ledger
+from pipeline.lanes.recent import Verdict
 from pipeline.settings import Dedup
 
 if TYPE_CHECKING:

@@ -265,7 +265,7 @@ def test_a_ledger_too_large_for_its_topic_stops_the_job_before_anything_is_writt
     rows = [row(offset, [app.output(offset)], seq=2 * offset) for offset in range(3_000)]  # a range for each id
     end = app.recalled().end
     with pytest.raises(SafeStop, match=f"bytes .* topic {app.settings.lane_topic}.*raise its max.message.bytes"):
-        app.write(0, 3_000, rows, max_record_bytes=10_000)
+        app.write(0, 3_000, rows, max_record_bytes=5_000)
     assert read_uncommitted(broker.bootstrap, app.out) == []
     assert app.recalled().end == end
     app.write(0, 3_000, rows)

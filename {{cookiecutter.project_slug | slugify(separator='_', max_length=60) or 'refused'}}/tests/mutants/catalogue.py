@@ -105,7 +105,7 @@ value = self._encoded(advance(lane, chunk.until, ledger, judged))""",
     Mutant(
         "no-skip",
         WRITER,
-        {"rows = [row for row in chunk.rows if row[0] >= lane.next_offset]  # 3": "rows = chunk.rows"},
+        {"parts = [part.since(lane.next_offset) for part in chunk.parts]  # 3": "parts = chunk.parts"},
         "tests/integration/test_writer.py::test_of_a_range_that_overlaps_only_the_tail_is_written",
     ),
     Mutant(

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from pipeline.lanes.ledger import ProducerState
+from pipeline.lanes.columns import Columns, ProducerState
 from pipeline.lanes.record import Counters, LaneRecord, encode
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.observe.progress import Batch
@@ -36,7 +36,7 @@ def lane(partition: int = 0, next_offset: int = 0, *, producers: int = 0, **coun
         run=1,
         start_offset=0,
         next_offset=next_offset,
-        producers=[ProducerState(f"p{number}", 0, None, [0], [0], [3], [7]) for number in range(producers)],
+        producers=Columns.of(ProducerState(f"p{number}", 0, None, [0], [0], [3], [7]) for number in range(producers)),
         counters=Counters(**counters),
         code_version="1",
     )

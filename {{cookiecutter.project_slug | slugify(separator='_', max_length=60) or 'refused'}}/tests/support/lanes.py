@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Producer
 from confluent_kafka.admin import OffsetSpec
 from tests.support.kafka import DEADLINE_SECONDS, QUIET, Record, create_topic, fresh, read_committed, wait_until
+from tests.support.rows import columnar
 
 from pipeline.errors import Unreachable
 from pipeline.lanes.provision import provision
@@ -24,9 +25,9 @@ if TYPE_CHECKING:
     from multiprocessing.context import ForkServerContext
 
     import pytest
+    from tests.support.rows import Row
 
     from pipeline.lanes.report import LaneReport
-    from pipeline.lanes.rows import Row
     from pipeline.lanes.transaction import Headers, Sendable, Transaction
 
 PRODUCER = b"upstream"
@@ -165,7 +166,7 @@ def row(  # noqa: PLR0913  a row has as many parts
 def run_task(task: LaneTask, batches: Iterable[list[Row]]) -> LaneReport:
     """Run the lane writer over one range, as a Spark task does."""
     writer = LaneWriter(task)
-    writer.write(batches)
+    writer.write(columnar(batch) for batch in batches)
     return writer.report
 
 

@@ -13,9 +13,11 @@ from hashlib import blake2b
 from typing import TYPE_CHECKING, Any
 from zlib import crc32
 
+from pipeline.lanes.columns import Columns
 from pipeline.lanes.identity import Identity, parse
-from pipeline.lanes.ledger import Ledger, Verdict
+from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.letters import cut
+from pipeline.lanes.recent import Verdict
 from pipeline.lanes.record import Counters, LaneRecord, encode
 from pipeline.lanes.sizes import size
 from pipeline.local.payments import plan
@@ -156,7 +158,7 @@ def lane_record(settings: Settings, lane: Written, **fields: Any) -> bytes:
         "topic_id": TOPIC_ID,
         "run": 1,
         "start_offset": 0,
-        "producers": lane.ledger.states() if lane.ledger else [],
+        "producers": lane.ledger.columns() if lane.ledger else Columns.of([]),
         "counters": lane.counters,
         "code_version": "1",
     }

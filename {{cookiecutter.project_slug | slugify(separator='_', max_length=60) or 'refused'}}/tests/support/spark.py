@@ -15,7 +15,8 @@ from pipeline.flow.job import RAW_SCHEMA
 from pipeline.flow.plan import check_plan
 from pipeline.flow.source import records
 from pipeline.flow.usercode import apply
-from pipeline.lanes.rows import COLUMNS, outputs_of
+from pipeline.lanes.emitted import emitted
+from pipeline.lanes.rows import COLUMNS
 from pipeline.settings import Codec as CodecSettings
 from pipeline.settings import build
 
@@ -82,9 +83,9 @@ def written(
     check_plan(rows, raw, writer=False, stages=codec.stages)
     found = []
     for part in collected(rows).to_batches():
-        made, wrong = outputs_of(part.column(COLUMNS.index("outputs")), codec.output_schemas())
+        made, wrong = emitted(part.column(COLUMNS.index("outputs")), codec.output_schemas())
         assert not wrong
-        found += [[_written(codec, *sendable) for sendable in sendables] for sendables in made]
+        found += [[_written(codec, *sendable) for sendable in sendables] for sendables in made.by_row()]
     return found
 
 

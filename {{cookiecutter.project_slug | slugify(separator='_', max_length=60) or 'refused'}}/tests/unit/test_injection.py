@@ -5,11 +5,12 @@ from __future__ import annotations
 import json
 import logging
 import time
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import pytest
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.figures import batch, lane, report, settings_of
+from tests.support.rows import Row, columnar
 
 from pipeline import cli
 from pipeline.errors import SafeStop
@@ -20,9 +21,6 @@ from pipeline.lanes.writer import advance
 from pipeline.observe.lag import NOTHING_UNREAD, Polled, Unread
 from pipeline.observe.logs import JsonLines, KeyValues, printable
 from pipeline.observe.metrics import Metrics
-
-if TYPE_CHECKING:
-    from pipeline.lanes.rows import Row
 
 # A second line for the log, a command for the terminal, the end of a label, and a mark that turns the text around.
 HOSTILE = 'till\nlevel=error forged\x1b[31m"} 1\u202e\x9b2J'
@@ -42,8 +40,9 @@ def exposed(rows: int) -> tuple[int, bytes]:
     settings, registry = settings_of(), CollectorRegistry()
     metrics = Metrics.build(settings, registry)
     ledger, record, commit = Ledger(settings.dedup), lane(), Commit()
-    judged = judge([row(number) for number in range(rows)], ledger, drop_stale=False)
-    commit.describe([row(number) for number in range(rows)], written=0)
+    parts = [columnar([row(number) for number in range(rows)])]
+    judged = judge(parts, ledger, drop_stale=False)
+    commit.describe(parts, written=0)
     metrics.on_start(1, {0: record})
     metrics.on_batch(batch(report(advance(record, rows, ledger, judged), commit)))
     assert registry.get_sample_value("pipeline_records_read_total", {"topic": "payments", "partition": "0"}) == rows
@@ -98,7 +97,7 @@ def test_the_last_line_of_the_program_holds_no_commands_for_terminals(
     [(-1, 0, 0.0), (-5, 0, 0.0), (0, 0, 0.0), (1, 1, LONGEST_SECONDS), (YEAR_9999_MS, 1, 0.0), (2**62, 1, 0.0)],
 )
 def test_a_timestamp_from_nowhere_gives_no_absurd_age(stamp: int, counted: int, seconds: float) -> None:
-    commit = Commit().describe([(0, stamp, None, None, None, None, False, 0, None, [])], written=0)
+    commit = Commit().describe([columnar([(0, stamp, None, None, None, None, False, 0, None, [])])], written=0)
     assert (commit.rows, sum(commit.ages), commit.age_seconds) == (1, counted, seconds)
     assert commit.ages[-1] == (seconds > 0)
 

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.rows import Row, columnar
 
+from pipeline.lanes.columns import Columns
 from pipeline.lanes.judge import judge
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode
@@ -17,7 +19,6 @@ from pipeline.settings import Dedup
 
 if TYPE_CHECKING:
     from pipeline.lanes.judge import Judged
-    from pipeline.lanes.rows import Row
     from pipeline.lanes.transaction import Sendable
 
 # The time of an example says nothing on a busy machine; no file is left in the source tree.
@@ -44,7 +45,7 @@ def row(  # noqa: PLR0913  a row has as many parts
 
 def judged(*rows: Row, recent_ids: int = 100, drop_stale: bool = False) -> Judged:
     """Judge rows with a ledger that starts empty."""
-    return judge(rows, Ledger(Dedup(recent_ids=recent_ids)), drop_stale=drop_stale)
+    return judge([columnar(list(rows))], Ledger(Dedup(recent_ids=recent_ids)), drop_stale=drop_stale)
 
 
 def reasons(result: Judged) -> list[tuple[int, str]]:
@@ -132,7 +133,7 @@ def lane_after(pieces: list[list[Row]], *, drop_stale: bool) -> tuple[LaneRecord
     lane, sent = record(next_offset=0), []
     for rows in pieces:
         ledger = Ledger.restore(Dedup(recent_ids=2), lane.producers)
-        result = judge(rows, ledger, drop_stale=drop_stale)
+        result = judge([columnar(rows)], ledger, drop_stale=drop_stale)
         lane = decode(encode(advance(lane, lane.next_offset + len(rows), ledger, result)))
         sent += result.outputs
     # How many transactions it took is the one thing that may differ.
@@ -164,7 +165,7 @@ def test_every_row_is_an_output_a_dedup_hit_a_dead_letter_or_a_drop(rows: list[R
 
 def record(next_offset: int) -> LaneRecord:
     """Return a lane record with nothing in it."""
-    return LaneRecord("app", "topic", (1, 2), 0, 3, 0, next_offset, [], Counters(), "0")
+    return LaneRecord("app", "topic", (1, 2), 0, 3, 0, next_offset, Columns.of([]), Counters(), "0")
 
 
 def test_the_next_offset_never_falls() -> None:

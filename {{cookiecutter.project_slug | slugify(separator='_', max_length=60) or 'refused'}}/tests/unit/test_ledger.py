@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from pipeline.lanes.identity import Identity
-from pipeline.lanes.ledger import Ledger, Verdict
+from pipeline.lanes.ledger import Ledger
+from pipeline.lanes.recent import Verdict
 from pipeline.settings import Dedup
 
 Id = tuple[int, int]

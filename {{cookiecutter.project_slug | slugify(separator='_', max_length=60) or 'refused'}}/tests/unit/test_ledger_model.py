@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from pipeline.lanes.columns import ProducerState
 from pipeline.lanes.identity import Identity
-from pipeline.lanes.ledger import Ledger, ProducerState
+from pipeline.lanes.ledger import Ledger
 from pipeline.settings import Dedup
 
 if TYPE_CHECKING:

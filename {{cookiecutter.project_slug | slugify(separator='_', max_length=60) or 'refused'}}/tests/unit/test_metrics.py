@@ -17,21 +17,21 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from prometheus_client import CollectorRegistry, generate_latest
 from tests.support.figures import TOPIC, batch, lane, report, settings_of
+from tests.support.rows import Row, columnar
 
 from pipeline.errors import SafeStop
-from pipeline.lanes.ledger import Ledger
+from pipeline.lanes.ledger import Ledger, cost
 from pipeline.lanes.report import BUCKETS, Commit, LaneReport
 from pipeline.observe import families
 from pipeline.observe.families import FAMILIES, KNOWN_VALUES, markdown
 from pipeline.observe.lag import NOTHING_UNREAD, Polled
-from pipeline.observe.metrics import STALE_SECONDS, Metrics, ledger_cost
+from pipeline.observe.metrics import STALE_SECONDS, Metrics
 from pipeline.observe.progress import Batch, Observer
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.lanes.record import LaneRecord
-    from pipeline.lanes.rows import Row
 
 # `make setup` puts it beside Python.
 PROMTOOL = shutil.which("promtool", path=os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]]))
@@ -67,7 +67,7 @@ def commit_of(*timestamps: int) -> Commit:
     rows: list[Row] = [(at, stamp, None, None, None, None, False, 0, None, []) for at, stamp in enumerate(timestamps)]
     with pytest.MonkeyPatch.context() as clock:
         clock.setattr("pipeline.lanes.report.time.time_ns", lambda: NOW_MS * 1_000_000)
-        return Commit(seconds={"fence": 0.5, "commit": 0.25}).describe(rows, written=len(rows))
+        return Commit(seconds={"fence": 0.5, "commit": 0.25}).describe([columnar(rows)], written=len(rows))
 
 
 def test_what_is_exposed_is_what_the_table_says(exposed: Exposed) -> None:
@@ -145,8 +145,8 @@ def test_figures_of_a_lane_never_fall_in_whatever_order_its_records_come(offsets
 def test_the_size_of_a_ledger_is_the_one_that_its_setting_bounds(exposed: Exposed) -> None:
     record = lane(producers=3)
     exposed.metrics.on_start(1, {0: record})
-    cost = Ledger.restore(settings_of().dedup, record.producers).size_bytes
-    assert exposed.lane("pipeline_ledger_bytes") == ledger_cost(record) == cost > 0
+    size = Ledger.restore(settings_of().dedup, record.producers).size_bytes
+    assert exposed.lane("pipeline_ledger_bytes") == cost(record.producers) == size > 0
     assert exposed.lane("pipeline_ledger_producers") == 3
 
 

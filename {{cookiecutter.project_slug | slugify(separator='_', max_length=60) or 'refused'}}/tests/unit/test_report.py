@@ -3,17 +3,14 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
 
 import pytest
+from tests.support.rows import Row, columnar
 
 from pipeline.errors import PipelineError, Replaced, SafeStop, Stopped
 from pipeline.kafka import Abortable, Fatal, Fenced, TransactionFailed
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.lanes.transaction import Moved
-
-if TYPE_CHECKING:
-    from pipeline.lanes.rows import Row
 
 
 def row(offset: int, timestamp: int) -> Row:
@@ -33,7 +30,7 @@ def test_a_report_comes_to_the_driver_as_it_left_the_task() -> None:
 
 def test_the_oldest_and_the_newest_row_of_a_commit_are_told_by_time_not_by_place() -> None:
     commit = Commit()
-    commit.describe([row(0, 50), row(1, 10), row(2, 30)], written=4)
+    commit.describe([columnar([row(0, 50), row(1, 10)]), columnar([row(2, 30)])], written=4)
     assert (commit.rows, commit.written, commit.oldest_ms, commit.newest_ms) == (3, 4, 10, 50)
 
 

@@ -8,37 +8,24 @@ import pyarrow as pa
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from tests.support.rows import OUTPUT, Row, arrow, columnar, output
 
 from pipeline.errors import SafeStop
+from pipeline.lanes.emitted import emitted
 from pipeline.lanes.identity import parse
-from pipeline.lanes.rows import COLUMNS, Chunk, chunks, lane_rows, outputs_of
+from pipeline.lanes.rows import Chunk, chunks, lane_rows
 from pipeline.settings import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from pipeline.lanes.rows import Row
+    from pipeline.lanes.rows import Rows
 
 # The time of an example says nothing on a busy machine; no file is left in the source tree.
 quiet = settings(deadline=None, database=None, max_examples=50)
 
 FOREVER = 1e9
 IDENTITY = Identity()
-NAMES = ("producer-id", "producer-epoch", "txn-id", "seq")
-HEADERS = pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))
-OUTPUT = pa.struct([("topic", pa.string()), ("key", pa.binary()), ("value", pa.binary()), ("headers", HEADERS)])
-SCHEMA = pa.schema(
-    [
-        ("partition", pa.int32()),
-        ("offset", pa.int64()),
-        ("timestamp", pa.int64()),
-        ("headers", HEADERS),
-        ("digest", pa.int64()),
-        ("error", pa.string()),
-        ("outputs", pa.list_(OUTPUT)),
-    ]
-)
-
 binary = st.none() | st.binary(max_size=4)
 headers = st.none() | st.lists(st.tuples(st.text(max_size=3), binary), max_size=3)
 sendables = st.lists(st.tuples(st.sampled_from(["receipts", "alerts"]), binary, binary, headers), max_size=3)
@@ -46,27 +33,25 @@ longs = st.integers(-(2**63), 2**63 - 1)
 contents = st.tuples(longs, binary, binary, binary, binary, st.booleans(), longs, st.none() | st.text(), sendables)
 
 
-def arrow(rows: list[Row], partition: int = 0) -> pa.RecordBatch:
-    """Return rows as they come from Spark."""
-    whole = [(partition, *row[:2], _stamp(row), *row[7:-1], [_output(*output) for output in row[-1]]) for row in rows]
-    return pa.RecordBatch.from_pylist([dict(zip(COLUMNS, row, strict=True)) for row in whole], SCHEMA)
-
-
-def _stamp(row: Row) -> list[dict[str, Any]] | None:
-    """Return a row's identity headers among others; a repeated one comes twice with the same value."""
-    named = [
-        ("other", b"x"),
-        *((name, value) for name, value in zip(NAMES, row[2:6], strict=True) if value is not None),
+def one_by_one(rows: Rows) -> list[Any]:
+    """Return rows as they were before they became columns; a stamp as the identity that is read of it."""
+    stamps = rows.stamps
+    identities = zip(
+        stamps.producers.tolist(), stamps.epochs.tolist(), stamps.txns.tolist(), stamps.seqs.tolist(), strict=True
+    )
+    read = [
+        (stamps.names[who], *numbers) if sound else None
+        for (who, *numbers), sound in zip(identities, stamps.sound.tolist(), strict=True)
     ]
-    listed: list[dict[str, Any]] = [{"key": name, "value": value} for name, value in named]
-    if row[6]:
-        listed += [{"key": "seq", "value": row[5]}] * (2 if row[5] is None else 1)
-    return listed if len(listed) > 1 else None
+    errors = [rows.errors.get(row) for row in range(len(rows))]
+    flat = (rows.offsets.tolist(), rows.timestamps.tolist(), read, rows.digests.tolist(), errors)
+    return list(zip(*flat, rows.emitted.by_row(), strict=True))
 
 
-def _output(topic: str, key: bytes | None, value: bytes | None, headers: Any) -> dict[str, Any]:
-    listed = None if headers is None else [{"key": name, "value": content} for name, content in headers]
-    return {"topic": topic, "key": key, "value": value, "headers": listed}
+def wanted(row: Row) -> tuple[Any, ...]:
+    """Return what a row must come out as."""
+    identity = None if row[6] else parse(*row[2:6])
+    return (*row[:2], None if identity is None else tuple(identity), *row[7:])
 
 
 def plain(*offsets: int) -> list[Row]:
@@ -74,9 +59,10 @@ def plain(*offsets: int) -> list[Row]:
     return [(offset, 0, b"p", b"0", b"0", b"0", False, 0, None, []) for offset in offsets]
 
 
-def read(*batches: list[Row], partition: int = 0, first: int = 0, until: int = 100) -> list[Row]:
-    """Return the rows that pass the checks."""
-    return [row for batch in lane_rows(map(arrow, batches), partition, first, until, IDENTITY) for row in batch]
+def read(*batches: list[Row], partition: int = 0, first: int = 0, until: int = 100) -> list[int]:
+    """Return the offsets of the rows that pass the checks."""
+    found = lane_rows(map(arrow, batches), partition, first, until, IDENTITY)
+    return [offset for rows in found for offset in rows.offsets.tolist()]
 
 
 @quiet
@@ -86,32 +72,39 @@ def test_rows_come_out_of_arrow_as_they_went_in_also_from_a_slice(parts: list[An
     begin = data.draw(st.integers(0, len(rows)))
     end = data.draw(st.integers(begin, len(rows)))
     batch = arrow(rows).slice(begin, end - begin)
-    assert [row for batch in lane_rows([batch], 0, 0, 100, IDENTITY) for row in batch] == rows[begin:end]
+    found = [row for part in lane_rows([batch], 0, 0, 100, IDENTITY) for row in one_by_one(part)]
+    assert found == [wanted(row) for row in rows[begin:end]]
 
 
 def test_a_row_without_an_outputs_array_has_no_outputs_and_leaves_its_neighbours_theirs() -> None:
-    output = {"topic": "t", "key": b"k", "value": b"v", "headers": None}
-    column = pa.array([[output], None, [], [output, output]], pa.list_(OUTPUT))
-    sent = ("t", b"k", b"v", None)
-    assert outputs_of(column) == ([[sent], [], [], [sent, sent]], {})
+    one = output(*(sent := ("t", b"k", b"v", None)))
+    column = pa.array([[one], None, [], [one, one]], pa.list_(OUTPUT))
+    made, wrong = emitted(column)
+    assert (made.by_row(), wrong) == ([[sent], [], [], [sent, sent]], {})
 
 
 def test_an_output_whose_condition_does_not_hold_is_left_out() -> None:
     sent = ("receipts", b"k", b"v", None)
-    column = pa.array([[None, _output(*sent)], [None, None], [_output(*sent), None, _output(*sent)]], pa.list_(OUTPUT))
-    assert outputs_of(column) == ([[sent], [], [sent, sent]], {})
+    column = pa.array([[None, output(*sent)], [None, None], [output(*sent), None, output(*sent)]], pa.list_(OUTPUT))
+    made, wrong = emitted(column)
+    assert (made.by_row(), wrong) == ([[sent], [], [sent, sent]], {})
 
 
 @pytest.mark.bad_input("identity header of a megabyte", "identity")
-def test_of_a_stamp_that_is_too_long_for_one_no_more_is_kept_than_shows_it() -> None:
-    [row] = read([(0, 0, b"p" * 1_000_000, b"0", b"1" * 1_000_000, b"0", False, 0, None, [])])
-    assert [len(part or b"") for part in row[2:6]] == [201, 1, 201, 1]
-    assert parse(row[2], row[3], b"1", row[5]) is None
-    assert parse(b"p", row[3], row[4], row[5]) is None
+def test_a_stamp_of_a_megabyte_is_no_identity() -> None:
+    large = b"1" * 1_000_000
+    stamps = [
+        (large, b"0", b"1", b"0"),
+        (b"p", large, b"1", b"0"),
+        (b"p", b"0", large, b"0"),
+        (b"p", b"0", b"1", large),
+    ]
+    rows: list[Row] = [(offset, 0, *stamp, False, 0, None, []) for offset, stamp in enumerate(stamps)]
+    assert not columnar(rows).stamps.sound.any()
 
 
 def test_empty_batches_are_passed_over() -> None:
-    assert [row[0] for row in read([], plain(3), [], plain(4))] == [3, 4]
+    assert read([], plain(3), [], plain(4)) == [3, 4]
 
 
 def test_a_row_of_another_partition_stops_the_job() -> None:
@@ -137,19 +130,19 @@ def test_a_row_before_its_range_stops_the_job() -> None:
 
 
 def test_the_first_offset_of_a_range_belongs_to_it_and_its_end_does_not() -> None:
-    assert [row[0] for row in read(plain(5, 9), first=5, until=10)] == [5, 9]
+    assert read(plain(5, 9), first=5, until=10) == [5, 9]
     with pytest.raises(SafeStop, match="offset 10 lies beyond the batch's end 10"):
         read(plain(5, 10), first=5, until=10)
 
 
 def cut(batches: list[list[Row]], until: int, *, first: int = 0, max_rows: int = 1_000) -> list[Chunk]:
     """Return the chunks of a range without a limit in time."""
-    return list(chunks(batches, first, until, max_rows=max_rows, max_seconds=FOREVER))
+    return list(chunks(map(columnar, batches), first, until, max_rows=max_rows, max_seconds=FOREVER))
 
 
 def bounds(found: list[Chunk]) -> list[tuple[int, int, int]]:
     """Return begin, end and number of rows of each chunk."""
-    return [(chunk.first, chunk.until, len(chunk.rows)) for chunk in found]
+    return [(chunk.first, chunk.until, len(chunk)) for chunk in found]
 
 
 def test_a_range_is_cut_by_rows_and_its_last_chunk_reaches_the_end() -> None:
@@ -171,7 +164,7 @@ def test_an_empty_range_has_no_chunk() -> None:
 
 def test_a_range_of_large_outputs_is_cut_by_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.lanes.rows.CHUNK_BYTES", 1_000)
-    large: list[list[Row]] = [[(*row[:-1], [("out", b"k", bytes(400), None)])] for row in plain(*range(7))]
+    large: list[list[Row]] = [[(*row[:-1], [("out", b"k", bytes(300), None)])] for row in plain(*range(7))]
     assert bounds(cut(large, 8)) == [(0, 3, 3), (3, 6, 3), (6, 8, 1)]
 
 
@@ -185,7 +178,7 @@ def test_a_slow_range_is_cut_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None
             now += 2.0
             yield plain(offset)
 
-    found = list(chunks(slow(), 0, 6, max_rows=1_000, max_seconds=3.0))
+    found = list(chunks(map(columnar, slow()), 0, 6, max_rows=1_000, max_seconds=3.0))
     assert bounds(found) == [(0, 2, 2), (2, 4, 2), (4, 6, 2)]
 
 
@@ -207,8 +200,13 @@ def test_chunks_hold_every_row_once_and_follow_each_other_without_a_gap(
     batches = [rows[at : at + size] for at in range(0, len(rows), size)]
     until = (offsets[-1] + 1 if offsets else 0) + rest
     found = cut(batches, until, max_rows=max_rows)
-    assert [row for chunk in found for row in chunk.rows] == rows
+    held = [[row for part in chunk.parts for row in one_by_one(part)] for chunk in found]
+    assert [row for rows_of_chunk in held for row in rows_of_chunk] == [wanted(row) for row in rows]
     assert [chunk.first for chunk in found] == [0, *(chunk.until for chunk in found)][: len(found)]
     assert (found[-1].until if found else 0) == until
-    assert all(len(chunk.rows) <= max_rows for chunk in found)
-    assert all(chunk.first <= row[0] < chunk.until for chunk in found for row in chunk.rows)
+    assert all(len(chunk) <= max_rows for chunk in found)
+    assert all(
+        chunk.first <= row[0] < chunk.until
+        for chunk, rows_of_chunk in zip(found, held, strict=True)
+        for row in rows_of_chunk
+    )

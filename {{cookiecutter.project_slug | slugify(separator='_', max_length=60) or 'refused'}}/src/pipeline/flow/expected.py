@@ -15,7 +15,8 @@ from pipeline.flow.source import batch, records
 from pipeline.flow.transform import transform
 from pipeline.flow.types import nullable
 from pipeline.flow.usercode import apply
-from pipeline.lanes.rows import COLUMNS, outputs_of, stop_if_told
+from pipeline.lanes.emitted import emitted
+from pipeline.lanes.rows import COLUMNS, errors_of
 from pipeline.lanes.sizes import too_large
 from pipeline.lanes.topics import Topics
 
@@ -67,13 +68,11 @@ def _rows(
     table: Any, schemas: Mapping[str, OutputSchema], limits: Mapping[str, int]
 ) -> Iterator[tuple[int, int, list[Sendable] | str]]:
     for part in table.to_batches():
-        partitions, offsets, errors = (
-            part.column(COLUMNS.index(name)).to_pylist() for name in ("partition", "offset", "error")
-        )
-        stop_if_told(errors)
-        made, wrong = outputs_of(part.column(COLUMNS.index("outputs")), schemas)
-        for row, (partition, offset, error, outputs) in enumerate(zip(partitions, offsets, errors, made, strict=True)):
-            unfit = error or wrong.get(row)
+        partitions, offsets = (part.column(COLUMNS.index(name)).to_pylist() for name in ("partition", "offset"))
+        errors = errors_of(part.column(COLUMNS.index("error")))
+        made, wrong = emitted(part.column(COLUMNS.index("outputs")), schemas)
+        for row, (partition, offset, outputs) in enumerate(zip(partitions, offsets, made.by_row(), strict=True)):
+            unfit = errors.get(row) or wrong.get(row)
             if unfit is not None:
                 yield partition, offset, read(unfit)[0]
             else:

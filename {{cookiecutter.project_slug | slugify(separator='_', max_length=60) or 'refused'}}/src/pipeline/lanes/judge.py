@@ -10,20 +10,25 @@ from dataclasses import dataclass, field
 from types import MappingProxyType
 from typing import TYPE_CHECKING
 
+import numpy as np
+
 from pipeline.avro.limits import OVERSIZED, read
 from pipeline.errors import SafeStop
-from pipeline.lanes.identity import parse
-from pipeline.lanes.ledger import Verdict
+from pipeline.lanes.recent import Verdict
 from pipeline.lanes.sizes import too_large
+from pipeline.lanes.verdicts import UNKNOWN, VERDICTS, verdicts
 
 if TYPE_CHECKING:
     from collections.abc import Collection, Iterable, Mapping
 
+    from numpy.typing import NDArray
+
     from pipeline.lanes.ledger import Ledger
-    from pipeline.lanes.rows import Row
+    from pipeline.lanes.rows import Rows
     from pipeline.lanes.transaction import Sendable
 
 IDENTITY = "identity"
+FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = range(len(VERDICTS))
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 
@@ -38,39 +43,39 @@ class Judged:
     dead: list[tuple[int, str, str]] = field(default_factory=list)  # offset, reason, detail
 
 
-def judge(rows: Iterable[Row], ledger: Ledger, *, drop_stale: bool, limits: Mapping[str, int] = NO_LIMITS) -> Judged:
+def judge(parts: Iterable[Rows], ledger: Ledger, *, drop_stale: bool, limits: Mapping[str, int] = NO_LIMITS) -> Judged:
     """Ask the ledger about each row in offset order; the ledger remembers the answers.
 
     `limits` are the most bytes that a record of each topic may have.
     """
     judged = Judged()
-    verdicts, outputs, dead, ask = judged.verdicts, judged.outputs, judged.dead, ledger.judge
-    for offset, _, producer_id, epoch, txn, seq, repeated, digest, error, emitted in rows:
-        judged.read += 1
-        identity = None if repeated else parse(producer_id, epoch, txn, seq)
-        if identity is None:
-            dead.append((offset, IDENTITY, "an identity header is missing, repeated or malformed"))
-            continue
-        verdict = ask(identity, digest)
-        verdicts[verdict] += 1
-        if verdict is Verdict.FRESH:
-            if error is not None:
-                dead.append((offset, *read(error)))
-            elif emitted and (large := too_large(emitted, limits)) is not None:
-                dead.append((offset, OVERSIZED, large))
-            elif emitted:
-                outputs.extend(emitted)
-            else:
-                judged.dropped += 1
-        elif verdict is not Verdict.DUPLICATE and not (drop_stale and verdict is Verdict.STALE):
-            dead.append((offset, str(verdict), DETAILS[verdict]))
+    for rows in parts:
+        _judge(rows, verdicts(ledger, rows.stamps, rows.digests), judged, drop_stale=drop_stale, limits=limits)
     return judged
 
 
-DETAILS = {
-    Verdict.STALE: "older than the recent ids of its producer: cannot be told apart from a duplicate",
-    Verdict.OLD_EPOCH: "its producer has been restarted since: sent by a zombie",
-    Verdict.CONFLICT: "same identity as an earlier record, other key or value: the first one stands",
+def _judge(rows: Rows, found: NDArray[np.int8], judged: Judged, *, drop_stale: bool, limits: Mapping[str, int]) -> None:
+    judged.read += len(rows)
+    for verdict, count in zip(VERDICTS, np.bincount(found[found >= 0], minlength=len(VERDICTS)).tolist(), strict=True):
+        judged.verdicts[verdict] += count
+    fresh = found == FRESH
+    unsent = {row: read(error) for row, error in rows.errors.items() if fresh[row]}
+    for row in rows.emitted.with_more_than(min(limits.values())) if limits else ():
+        if row not in unsent and fresh[row] and (large := too_large(rows.emitted.of(row), limits)) is not None:
+            unsent[row] = (OVERSIZED, large)
+    silent = (FRESH, DUPLICATE, STALE) if drop_stale else (FRESH, DUPLICATE)
+    letters = {row: LETTERS[found[row]] for row in np.flatnonzero(~np.isin(found, silent)).tolist()} | unsent
+    judged.dead += [(int(rows.offsets[row]), *letters[row]) for row in sorted(letters)]
+    fresh[list(unsent)] = False
+    judged.dropped += int((fresh & (rows.emitted.counts == 0)).sum())
+    judged.outputs += rows.emitted.only(fresh)
+
+
+LETTERS = {
+    UNKNOWN: (IDENTITY, "an identity header is missing, repeated or malformed"),
+    STALE: (str(Verdict.STALE), "older than the recent ids of its producer: cannot be told apart from a duplicate"),
+    OLD_EPOCH: (str(Verdict.OLD_EPOCH), "its producer has been restarted since: sent by a zombie"),
+    CONFLICT: (str(Verdict.CONFLICT), "same identity as an earlier record, other key or value: the first one stands"),
 }
 
 

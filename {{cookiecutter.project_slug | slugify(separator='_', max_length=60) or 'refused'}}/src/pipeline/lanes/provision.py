@@ -15,6 +15,7 @@ from confluent_kafka.admin import NewPartitions, NewTopic, OffsetSpec
 from pipeline import __version__
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.kafka import REQUEST_SECONDS, reachable, until_given_up
+from pipeline.lanes.columns import Columns
 from pipeline.lanes.recall import find, hanging_after
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode, lane_key
 from pipeline.lanes.takeover import fence, standing, write_record
@@ -126,7 +127,7 @@ def _genesis(settings: Settings, source: Topic, partition: int, start: int, _att
         run=0,
         start_offset=start,
         next_offset=start,
-        producers=[],
+        producers=Columns.of([]),
         counters=Counters(),
         code_version=__version__,
     )

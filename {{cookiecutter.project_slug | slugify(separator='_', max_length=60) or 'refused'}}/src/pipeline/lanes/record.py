@@ -12,18 +12,14 @@ import struct
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
-from itertools import chain
-from operator import le, lt
 from typing import Any
 
 import fastavro
 
 from pipeline.errors import SafeStop
-from pipeline.lanes.ledger import ProducerState
+from pipeline.lanes.columns import BadColumns, Columns, read
 
-VERSION = 1
-DIGEST_BYTES = 8
-NO_FLOOR = (-1, -1)
+VERSION = 2
 # All that fastavro and struct were seen to raise on damaged bytes.
 DAMAGED = (EOFError, ValueError, LookupError, ArithmeticError, TypeError, MemoryError, struct.error)
 
@@ -55,7 +51,7 @@ class LaneRecord:
     run: int
     start_offset: int
     next_offset: int
-    producers: list[ProducerState]
+    producers: Columns
     counters: Counters
     code_version: str
 
@@ -82,7 +78,7 @@ def encode(record: LaneRecord) -> bytes:
         "run": record.run,
         "start_offset": record.start_offset,
         "next_offset": record.next_offset,
-        "ledger": _columns(record.producers),
+        "ledger": record.producers.written(),
         "read": counters.read,
         "written": counters.written,
         "dropped": counters.dropped,
@@ -124,7 +120,10 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     try:
         body: Any = fastavro.schemaless_reader(source, _schema(), None)
         record = _build(body)
-        fault = _fault(record, len(data) - source.tell())
+        left_over = len(data) - source.tell()
+        fault = f"{left_over} bytes too many" if left_over else ""
+    except BadColumns as error:
+        fault = str(error)
     except DAMAGED as error:
         fault = f"{type(error).__name__} at byte {source.tell()} of {len(data)}"
     if fault:
@@ -145,77 +144,10 @@ def _build(body: dict[str, Any]) -> LaneRecord:
         run=body["run"],
         start_offset=body["start_offset"],
         next_offset=body["next_offset"],
-        producers=_states(body["ledger"]),
+        producers=read(body["ledger"]),
         counters=Counters(*(body[name] for name in COUNTERS)),
         code_version=body["code_version"],
     )
-
-
-def _fault(record: LaneRecord, left_over: int) -> str:
-    """Say what contradicts itself in a record that Avro could read, or nothing."""
-    if left_over:
-        return f"{left_over} bytes too many"
-    if len({state.producer_id for state in record.producers}) != len(record.producers):
-        return "a producer stands in it twice"
-    for state in record.producers:
-        if not _is_sound(state):
-            return f"ranges of producer {state.producer_id!r} are not rising"
-    return ""
-
-
-def _is_sound(state: ProducerState) -> bool:
-    """Check that the columns are alike in length, not empty, and that the ranges rise from above the floor."""
-    txns, firsts, lasts = state.txns, state.firsts, state.lasts
-    if not len(txns) == len(firsts) == len(lasts) > 0:
-        return False
-    ids = len(state.digests) <= sum(lasts) - sum(firsts) + len(lasts)
-    floor = state.floor is None or state.floor < (txns[0], firsts[0])
-    rising = len(txns) == 1 or all(map(lt, zip(txns, lasts, strict=True), zip(txns[1:], firsts[1:], strict=True)))
-    return ids and floor and rising and all(map(le, firsts, lasts))
-
-
-def _columns(states: list[ProducerState]) -> dict[str, Any]:
-    floors = [state.floor or NO_FLOOR for state in states]
-    digests = [digest for state in states for digest in state.digests]
-    return {
-        "producer_ids": [state.producer_id for state in states],
-        "epochs": [state.epoch for state in states],
-        "floor_txns": [floor[0] for floor in floors],
-        "floor_seqs": [floor[1] for floor in floors],
-        "range_counts": [len(state.txns) for state in states],
-        "digest_counts": [len(state.digests) for state in states],
-        "txns": list(chain.from_iterable(state.txns for state in states)),
-        "firsts": list(chain.from_iterable(state.firsts for state in states)),
-        "lasts": list(chain.from_iterable(state.lasts for state in states)),
-        "digests": struct.pack(f">{len(digests)}q", *digests),
-    }
-
-
-def _states(ledger: dict[str, Any]) -> list[ProducerState]:
-    """Cut the columns into producers; a column that is too short or too long is a ValueError."""
-    txns, firsts, lasts = ledger["txns"], ledger["firsts"], ledger["lasts"]
-    digests = struct.unpack(f">{len(ledger['digests']) // DIGEST_BYTES}q", ledger["digests"])
-    states, at, digest_at = [], 0, 0
-    columns = ("producer_ids", "epochs", "floor_txns", "floor_seqs", "range_counts", "digest_counts")
-    for producer_id, epoch, floor_txn, floor_seq, ranges, hashes in zip(*(ledger[c] for c in columns), strict=True):
-        floor = None if floor_txn < 0 else (floor_txn, floor_seq)
-        end, digest_end = at + ranges, digest_at + hashes
-        states.append(
-            ProducerState(
-                producer_id,
-                epoch,
-                floor,
-                txns[at:end],
-                firsts[at:end],
-                lasts[at:end],
-                list(digests[digest_at:digest_end]),
-            )
-        )
-        at, digest_at = end, digest_end
-    if not at == len(txns) == len(firsts) == len(lasts) or digest_at != len(digests):
-        msg = "columns of unlike length"
-        raise ValueError(msg)
-    return states
 
 
 @cache

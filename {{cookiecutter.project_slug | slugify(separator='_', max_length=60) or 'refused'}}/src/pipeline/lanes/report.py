@@ -10,7 +10,6 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -21,7 +20,7 @@ from pipeline.kafka import TransactionFailed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.lanes.rows import Row
+    from pipeline.lanes.rows import Rows
 
 # What a task may tell its driver to stop for; anything else fails the task, so that Spark runs it anew.
 STOPS: dict[str, type[PipelineError]] = {
@@ -63,14 +62,14 @@ class Commit:
         finally:
             self.seconds[name] = time.perf_counter() - started
 
-    def describe(self, rows: Sequence[Row], *, written: int) -> Commit:
+    def describe(self, parts: Sequence[Rows], *, written: int) -> Commit:
         """Note what was committed, right after; rows come in offset order, their timestamps need not."""
         self.committed_ms = time.time_ns() // 1_000_000
-        self.rows = len(rows)
         self.written = written
-        stamps = np.fromiter(map(itemgetter(1), rows), np.int64, len(rows))
-        self.oldest_ms = int(stamps.min()) if rows else None
-        self.newest_ms = int(stamps.max()) if rows else None
+        stamps = np.concatenate([np.empty(0, np.int64), *(part.timestamps for part in parts)])
+        self.rows = len(stamps)
+        self.oldest_ms = int(stamps.min()) if self.rows else None
+        self.newest_ms = int(stamps.max()) if self.rows else None
         # A record without a timestamp (-1, or 0) has no age; one from a clock ahead of ours is new, not of the future.
         ages = np.clip(self.committed_ms - stamps[stamps > 0], 0, LONGEST_SECONDS * 1000) / 1000
         self.ages = np.bincount(np.searchsorted(BUCKETS, ages), minlength=len(BUCKETS) + 1).tolist()

@@ -1,4 +1,4 @@
-"""Arrow batches from Spark to the plain rows that the lane writer judges and sends.
+"""Arrow batches from Spark to the rows that the lane writer judges and sends: in columns, not one by one.
 
 Guarantee: every row belongs to the lane and range its task was given, each source offset comes once, and offsets
 rise. A row that breaks this means the user's function moved or multiplied rows, and stops the job.
@@ -14,17 +14,18 @@ import numpy as np
 
 from pipeline.avro.limits import STOP, read
 from pipeline.errors import RegistryAway, SafeStop
-from pipeline.lanes.encoded import by_row, encode_into
-from pipeline.lanes.stamps import stamps
+from pipeline.lanes.emitted import Emitted, emitted
+from pipeline.lanes.stamps import Stamps, stamps
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator, Mapping
 
+    from numpy.typing import NDArray
+
     from pipeline.lanes.encoded import OutputSchema
-    from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Identity
 
-# Output values of a chunk: fifty thousand of a megabyte each would be more than any worker has.
+# Outputs of a chunk: fifty thousand of a megabyte each would be more than any worker has.
 CHUNK_BYTES = 64 * 1024 * 1024
 # Columns of the frame that reaches the writer, in this order.
 COLUMNS = (
@@ -37,19 +38,43 @@ COLUMNS = (
     "outputs",
 )
 
-# offset, timestamp, producer_id, producer_epoch, txn_id, seq, repeated, digest, error, outputs
-Row = tuple[
-    int,
-    int,
-    bytes | None,
-    bytes | None,
-    bytes | None,
-    bytes | None,
-    bool,
-    int,
-    str | None,
-    "list[Sendable]",
-]
+
+@dataclass(frozen=True, slots=True)
+class Rows:
+    """Rows of one lane in the order of their offsets; `errors` holds why some of them were not decoded."""
+
+    offsets: NDArray[np.int64]
+    timestamps: NDArray[np.int64]
+    stamps: Stamps
+    digests: NDArray[np.int64]
+    errors: dict[int, str]
+    emitted: Emitted
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return len(self.offsets)
+
+    @property
+    def size(self) -> int:
+        """How many bytes its outputs take at most."""
+        return int(self.emitted.sizes.sum())
+
+    def cut(self, start: int, end: int) -> Rows:
+        """The rows from `start` to `end`."""
+        if start <= 0 and end >= len(self):
+            return self
+        return Rows(
+            self.offsets[start:end],
+            self.timestamps[start:end],
+            self.stamps.cut(start, end),
+            self.digests[start:end],
+            {row - start: error for row, error in self.errors.items() if start <= row < end},
+            self.emitted.cut(start, end),
+        )
+
+    def since(self, offset: int) -> Rows:
+        """The rows from a source offset on."""
+        return self.cut(int(np.searchsorted(self.offsets, offset)), len(self))
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,25 +83,41 @@ class Chunk:
 
     first: int
     until: int
-    rows: list[Row]
+    parts: list[Rows]
+
+    def __len__(self) -> int:
+        """How many rows."""
+        return sum(map(len, self.parts))
 
 
-def chunks(
-    batches: Iterable[list[Row]], first: int, until: int, *, max_rows: int, max_seconds: float
-) -> Iterator[Chunk]:
+def chunks(batches: Iterable[Rows], first: int, until: int, *, max_rows: int, max_seconds: float) -> Iterator[Chunk]:
     """Cut a range by rows, bytes and seconds; the last chunk reaches its end, so that lag reaches 0."""
-    rows: list[Row] = []
-    started, size = time.monotonic(), 0
+    parts: list[Rows] = []
+    started, count, size = time.monotonic(), 0, 0
     for batch in batches:
-        rows.extend(batch)
-        size += sum(len(value) for row in batch for _, _, value, _ in row[-1] if value)
-        while len(rows) > max_rows or (rows and (size > CHUNK_BYTES or time.monotonic() - started > max_seconds)):
-            taken, rows = rows[:max_rows], rows[max_rows:]
-            yield Chunk(first, taken[-1][0] + 1, taken)
-            first = taken[-1][0] + 1
-            started, size = time.monotonic(), 0
+        parts.append(batch)
+        count += len(batch)
+        size += batch.size
+        while count > max_rows or (count and (size > CHUNK_BYTES or time.monotonic() - started > max_seconds)):
+            taken, parts = _taken(parts, max_rows)
+            end = int(taken[-1].offsets[-1]) + 1
+            yield Chunk(first, end, taken)
+            first = end
+            started, count, size = time.monotonic(), sum(map(len, parts)), 0
     if first < until:
-        yield Chunk(first, until, rows)
+        yield Chunk(first, until, parts)
+
+
+def _taken(parts: list[Rows], count: int) -> tuple[list[Rows], list[Rows]]:
+    """The first rows of all parts, `count` at most, and the rest."""
+    taken, rest = [], []
+    for part in parts:
+        if count:
+            taken.append(part.cut(0, count))
+        if count < len(part):
+            rest.append(part.cut(count, len(part)))
+        count = max(count - len(part), 0)
+    return taken, rest
 
 
 def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows are read
@@ -86,103 +127,55 @@ def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows 
     until: int,
     names: Identity,
     schemas: Mapping[str, OutputSchema] | None = None,
-) -> Iterator[list[Row]]:
+) -> Iterator[Rows]:
     """Turn record batches into checked rows; `names` are those of the identity headers, `schemas` those of outputs."""
     last = first - 1
     for batch in batches:
         if batch.num_rows == 0:
             continue
-        rows = _rows(batch, names, schemas or {})
-        last = _check(rows, batch.column(COLUMNS.index("partition")), partition, last, until)
+        rows = rows_of(batch, names, schemas)
+        last = _check(rows.offsets, batch.column(COLUMNS.index("partition")), partition, last, until)
         yield rows
 
 
-def _rows(batch: Any, names: Identity, schemas: Mapping[str, OutputSchema]) -> list[Row]:
+def rows_of(batch: Any, names: Identity, schemas: Mapping[str, OutputSchema] | None = None) -> Rows:
+    """One record batch as rows, unchecked."""
     _, offset, timestamp, headers, digest, error, outputs = batch.columns
-    errors = _values(error)
-    stop_if_told(errors)
-    made, wrong = outputs_of(outputs, schemas)
-    for row, why in wrong.items():
-        errors[row] = errors[row] or why
-    return list(
-        zip(
-            _values(offset),
-            _values(timestamp),
-            *stamps(headers, names),
-            _values(digest),
-            errors,
-            made,
-            strict=True,
-        )
+    errors = errors_of(error)
+    made, wrong = emitted(outputs, schemas)
+    return Rows(
+        offset.to_numpy(), timestamp.to_numpy(), stamps(headers, names), digest.to_numpy(), {**wrong, **errors}, made
     )
 
 
-def stop_if_told(errors: list[str | None]) -> None:
-    """The codec could not judge a row, and cannot stop a job itself: Spark would only repeat its exception."""
-    for error in errors:
-        if error is not None and error.startswith(f"{STOP}: "):
-            raise RegistryAway(read(error)[1])
-
-
-def _values(column: Any) -> list[Any]:
-    """Python values of a flat column; numpy's way is many times faster than Arrow's `to_pylist`."""
+def errors_of(column: Any) -> dict[int, str]:
+    """Why values were not decoded, by row. The codec cannot stop a job itself: Spark would repeat its exception."""
     if column.null_count == len(column):
-        return [None] * len(column)
-    values: list[Any] = column.to_numpy(zero_copy_only=False).tolist()
-    return values
+        return {}
+    errors = {row: error for row, error in enumerate(column.to_pylist()) if error is not None}
+    for error in errors.values():
+        if error.startswith(f"{STOP}: "):
+            raise RegistryAway(read(error)[1])
+    return errors
 
 
-def outputs_of(
-    column: Any, schemas: Mapping[str, OutputSchema] | None = None
-) -> tuple[list[list[Sendable]], dict[int, str]]:
-    """Each row's outputs, none for a record that was dropped on purpose; and why a row's outputs do not fit."""
-    lengths = column.value_lengths().fill_null(0).to_numpy()
-    flat = column.flatten()
-    if flat.null_count:  # outputs whose condition did not hold
-        held = flat.is_valid()
-        lengths = np.bincount(
-            np.repeat(np.arange(len(column)), lengths)[held.to_numpy(zero_copy_only=False)], minlength=len(column)
-        )
-        flat = flat.filter(held)
-    topics, keys, values, headers, *records = flat.flatten()
-    contents = _values(values)
-    ends = lengths.cumsum()
-    wrong: dict[int, str] = {}
-    for column_of_records in records:
-        wrong = by_row(encode_into(contents, column_of_records, schemas or {}), ends)
-    sendables: list[Sendable] = list(
-        zip(
-            _values(topics),
-            _values(keys),
-            contents,
-            [None] * len(flat) if headers.null_count == len(flat) else [_headers(item) for item in headers.to_pylist()],
-            strict=True,
-        )
-    )
-    bounds = ends.tolist()
-    return [sendables[start:end] for start, end in zip([0, *bounds], bounds, strict=False)], wrong
-
-
-def _headers(items: list[dict[str, Any]] | None) -> list[tuple[str, bytes | None]] | None:
-    return None if items is None else [(item["key"], item["value"]) for item in items]
-
-
-def _check(rows: list[Row], partitions: Any, partition: int, last: int, until: int) -> int:
+def _check(offsets: NDArray[np.int64], partitions: Any, partition: int, last: int, until: int) -> int:
     foreign = set(partitions.unique().to_pylist()) - {partition}
     if foreign:
         msg = f"rows of partition {sorted(foreign)} reached lane {partition}: transform must keep rows where they are"
         raise SafeStop(msg)
-    for row in rows:
-        offset = row[0]
-        if offset <= last:
-            verb = "multiplied" if offset == last else "reordered"
-            msg = (
-                f"partition {partition}, offset {offset} after {last}: the user's function {verb} rows; "
-                f"it must return each row once and in order, with all its outputs in the column `outputs`"
-            )
-            raise SafeStop(msg)
-        last = offset
-    if last >= until:
-        msg = f"partition {partition}: offset {last} lies beyond the batch's end {until}"
+    falls = np.flatnonzero(np.diff(offsets, prepend=last) <= 0)
+    if len(falls):
+        row = int(falls[0])
+        offset, before = int(offsets[row]), int(offsets[row - 1]) if row else last
+        verb = "multiplied" if offset == before else "reordered"
+        msg = (
+            f"partition {partition}, offset {offset} after {before}: the user's function {verb} rows; "
+            f"it must return each row once and in order, with all its outputs in the column `outputs`"
+        )
         raise SafeStop(msg)
-    return last
+    end = int(offsets[-1])
+    if end >= until:
+        msg = f"partition {partition}: offset {end} lies beyond the batch's end {until}"
+        raise SafeStop(msg)
+    return end

@@ -21,10 +21,12 @@ HEADER_BYTES = 10
 
 def size(key: bytes | None, value: bytes | None, headers: Headers | None) -> int:
     """The most bytes that a record takes in a batch of its own."""
-    content = len(key or b"") + len(value or b"") + RECORD_BYTES
-    if headers:
-        content += sum(len(name.encode()) + len(item or b"") + HEADER_BYTES for name, item in headers)
-    return content
+    return len(key or b"") + len(value or b"") + RECORD_BYTES + headers_size(headers)
+
+
+def headers_size(headers: Headers | None) -> int:
+    """The most bytes that the headers of a record take."""
+    return sum(len(name.encode()) + len(item or b"") + HEADER_BYTES for name, item in headers or ())
 
 
 def too_large(outputs: Sequence[Sendable], limits: Mapping[str, int]) -> str | None:

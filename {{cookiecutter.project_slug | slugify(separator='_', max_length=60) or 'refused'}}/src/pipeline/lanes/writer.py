@@ -41,7 +41,7 @@ if TYPE_CHECKING:
     from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
-    from pipeline.lanes.rows import Chunk, Row
+    from pipeline.lanes.rows import Chunk, Rows
     from pipeline.settings import Settings
 
 # A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
@@ -83,7 +83,7 @@ class LaneWriter:
         self.report = LaneReport(task.partition)
         self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
 
-    def write(self, batches: Iterable[list[Row]]) -> None:
+    def write(self, batches: Iterable[Rows]) -> None:
         """Commit the range chunk by chunk; an empty range advances the lane all the same."""
         limits = self._settings.transaction
         for chunk in chunks(
@@ -108,7 +108,7 @@ class LaneWriter:
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
         if self._recalled is not None and chunk.until <= decode(self._recalled.value, self._key).next_offset:
-            self._take(self._recalled, skipped=len(chunk.rows))
+            self._take(self._recalled, skipped=len(chunk))
             return
         self._wait_for_markers()
         transaction = Transaction(
@@ -135,15 +135,15 @@ class LaneWriter:
             settled = self._attempts.settle(recalled.value)
         if lane.next_offset < chunk.first:
             self._stop_at_gap(chunk, lane, recalled, transaction)
-        rows = [row for row in chunk.rows if row[0] >= lane.next_offset]  # 3
-        skipped = len(chunk.rows) - len(rows)
+        parts = [part.since(lane.next_offset) for part in chunk.parts]  # 3
+        skipped = len(chunk) - sum(map(len, parts))
         if chunk.until <= lane.next_offset:
             self._take(recalled, skipped=0 if settled else skipped, commit=settled)
             return
         with commit.phase("judge"):  # 4
             ledger = Ledger.restore(self._settings.dedup, lane.producers)
             drop_stale = self._settings.dedup.stale == "drop"
-            judged = judge(rows, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
+            judged = judge(parts, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
             check_topics(judged.outputs, self._settings.output.topics)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
         with commit.phase("produce"):  # 5
@@ -159,7 +159,7 @@ class LaneWriter:
             # A record that was handed over is known to be committed, with or without its marker.
             landed = transaction.flush_and_compare(recalled.end, marker_owed=self._recalled is not None)
             fault_point("after compare")
-        describe = partial(commit.describe, rows, written=len(judged.outputs))
+        describe = partial(commit.describe, parts, written=len(judged.outputs))
         self._attempts.committing(value, describe)
         fault_point("before commit")
         with commit.phase("commit"):
@@ -236,7 +236,7 @@ def advance(lane: LaneRecord, until: int, ledger: Ledger, judged: Judged) -> Lan
     return replace(
         lane,
         next_offset=max(lane.next_offset, until),
-        producers=ledger.states(),
+        producers=ledger.columns(),
         counters=replace(
             counters,
             read=counters.read + judged.read,

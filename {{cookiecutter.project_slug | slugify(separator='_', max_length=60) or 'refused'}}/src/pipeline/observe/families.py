@@ -14,8 +14,8 @@ from prometheus_client.metrics_core import CounterMetricFamily, GaugeMetricFamil
 
 from pipeline.avro.limits import REASONS as CODEC_REASONS
 from pipeline.lanes.judge import IDENTITY
-from pipeline.lanes.ledger import Verdict
 from pipeline.lanes.outcome import Outcome
+from pipeline.lanes.recent import Verdict
 from pipeline.lanes.report import BUCKETS
 
 if TYPE_CHECKING:

@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from pipeline import __version__
-from pipeline.lanes.ledger import HASH_COST, PRODUCER_COST, RANGE_COST
+from pipeline.lanes.ledger import cost
 from pipeline.lanes.report import BUCKETS, LONGEST_SECONDS
 from pipeline.observe import families as known
 
@@ -43,14 +43,6 @@ STALE_SECONDS = 60.0
 Reading = dict[str, float]
 
 
-def ledger_cost(lane: LaneRecord) -> int:
-    """The cost of a stored ledger, by the ledger's own formula."""
-    return sum(
-        PRODUCER_COST + len(state.producer_id.encode()) + RANGE_COST * len(state.txns) + HASH_COST * len(state.digests)
-        for state in lane.producers
-    )
-
-
 LANE_FIGURES: tuple[tuple[Family, Callable[[LaneRecord], Reading]], ...] = (
     (known.READ, lambda lane: {"": lane.counters.read}),
     (known.WRITTEN, lambda lane: {"": lane.counters.written}),
@@ -60,7 +52,7 @@ LANE_FIGURES: tuple[tuple[Family, Callable[[LaneRecord], Reading]], ...] = (
     (known.DEAD_LETTERS, lambda lane: {why: lane.counters.dead_letters.get(why, 0) for why in known.REASONS}),
     (known.LANE_TRANSACTIONS, lambda lane: {"": lane.counters.transactions}),
     (known.NEXT_OFFSET, lambda lane: {"": lane.next_offset}),
-    (known.LEDGER_BYTES, lambda lane: {"": ledger_cost(lane)}),
+    (known.LEDGER_BYTES, lambda lane: {"": cost(lane.producers)}),
     (known.LEDGER_PRODUCERS, lambda lane: {"": len(lane.producers)}),
 )
 
