@@ -36,6 +36,8 @@ def settings_text(environ: dict[str, str]) -> str:
             "partitions": int(environ.get("PARTITIONS", "8")),
             "replication": 1,
         },
+        # Repeats of the harness carry a new time: by their ids they are duplicates, by their content conflicts.
+        "dedup": {"hashes": 0},
         "codec": {"input": "bytes"},
         "spark": {"checkpoint": str(Path(environ["STATE_DIR"], "checkpoint"))},
         "metrics": {"port": 0},

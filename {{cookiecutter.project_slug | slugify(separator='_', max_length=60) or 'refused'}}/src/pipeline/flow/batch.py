@@ -18,7 +18,7 @@ from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import ranges_of
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import lane_rows
+from pipeline.lanes.rows import joined, lane_rows
 from pipeline.lanes.writer import LaneTask, LaneWriter
 
 if TYPE_CHECKING:
@@ -100,7 +100,7 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
     writer = LaneWriter(task)
     try:
         names, schemas = task.settings.identity, task.schemas
-        writer.write(lane_rows(batches, task.partition, task.first, task.until, names, schemas))
+        writer.write(lane_rows(joined(batches), task.partition, task.first, task.until, names, schemas))
     except tuple(STOPS.values()) as error:
         writer.report.note_stop(error)
         for _ in batches:  # Spark expects its input to be read to the end

@@ -35,7 +35,9 @@ if TYPE_CHECKING:
 
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
-BATCH_BYTES = 16 * 1024 * 1024
+# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches. A
+# bound in bytes (arrow.maxBytesPerBatch) has Arrow count the batch anew for each of its rows: half of Spark's whole time.
+BATCH_ROWS = "250"
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -63,9 +65,7 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "false")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", "10000")
-        # Records of a megabyte each would otherwise cross to Python ten thousand at a time.
-        .config("spark.sql.execution.arrow.maxBytesPerBatch", str(BATCH_BYTES))
+        .config("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
         .config("spark.sql.streaming.stopTimeout", "10s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

@@ -26,10 +26,9 @@ KEY = "_key"
 # At the end of the log the Java client waits this long for more, once per partition; the default of 500 ms
 # would be the largest part of a small batch.
 FETCH_WAIT_MS = "20"
-# What Spark's reader holds of a partition: a fetch as it was sent, and so many records of it unpacked. The default of
-# 500 would be half a gigabyte for each task, if a compressed batch holds records of a megabyte.
-FETCH_BYTES = str(1024 * 1024)
-POLL_RECORDS = "100"
+# Spark throws away what it has fetched beyond a poll, and asks for the ends of the log at each: so a fetch is not much
+# larger than what a poll takes of it (`source.max_poll_records`).
+FETCH_BYTES = str(256 * 1024)
 
 
 def options(settings: Settings) -> dict[str, str]:
@@ -39,7 +38,7 @@ def options(settings: Settings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
         "kafka.max.partition.fetch.bytes": FETCH_BYTES,
-        "kafka.max.poll.records": POLL_RECORDS,
+        "kafka.max.poll.records": str(settings.source.max_poll_records),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
         "groupIdPrefix": f"{settings.app.id}-spark",
