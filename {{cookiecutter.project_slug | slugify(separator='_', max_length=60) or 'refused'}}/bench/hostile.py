@@ -155,7 +155,7 @@ def app(bootstrap: str, folder: Path, name: str) -> Settings:
     settings = build(
         {
             "app": {"id": f"bench-{name}"},
-            "source": {"bootstrap": bootstrap, "topic": name},
+            "source": {"bootstrap": bootstrap, "topic": name, "max_poll_records": 100},
             "output": {"topics": (f"{name}-out",), "dead_letter_topic": f"{name}-dead", "replication": 1},
             "codec": {"schema_file": str(path), "input": "avro", "output": "json"},
             "spark": {"master": f"local[{PARTITIONS},4]"},

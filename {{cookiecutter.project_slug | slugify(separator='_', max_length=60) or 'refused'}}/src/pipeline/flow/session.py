@@ -35,8 +35,8 @@ if TYPE_CHECKING:
 
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
-# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches. A
-# bound in bytes (arrow.maxBytesPerBatch) has Arrow count the batch anew for each of its rows: half of Spark's whole time.
+# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches. With
+# a bound in bytes (arrow.maxBytesPerBatch) Arrow counts the batch anew for each of its rows: half of Spark's time.
 BATCH_ROWS = "250"
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
