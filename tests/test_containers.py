@@ -44,6 +44,7 @@ class Play:
             "docker": DOCKER,
             "dockerd": DOCKERD,
             "ip": "#!/bin/sh\n",
+            "iptables": "#!/bin/sh\n",
             "id": "#!/bin/sh\necho 0\n",
         }.items():
             self.program(name, text)
