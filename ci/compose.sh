@@ -20,7 +20,8 @@ if [ ! -x "$plugin" ]; then
     source=$state/compose-source
     rm -rf "$source"
     # `go install` refuses it, for the replacements in its go.mod.
-    (cd / && "${step[@]}" go mod download -json "$module@$version") > "$source.json"
+    (cd / && "${step[@]}" go mod download -json "$module@$version") > "$source.json" \
+        || { echo "the source of compose could not be fetched:" >&2; cat "$source.json" >&2; exit 1; }
     grep -qF "\"Sum\": \"$sum\"" "$source.json" || { echo "the source of compose is not the one that is pinned:" >&2; cat "$source.json" >&2; exit 1; }
     cp -r "$(sed -n 's/^\t"Dir": "\(.*\)",$/\1/p' "$source.json")" "$source"
     chmod -R u+w "$source"

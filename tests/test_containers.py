@@ -1,4 +1,4 @@
-"""`ci/containers.sh` with engines that are only played: what it uses, what it starts, and that it stops just that."""
+"""`ci/containers.sh` and its kin with engines that are only played: what they use, start, and stop again."""
 
 from __future__ import annotations
 
@@ -74,6 +74,18 @@ class Play:
         process = self.start("run", *command, **environ)
         said, _ = process.communicate(timeout=DEADLINE_SECONDS)
         return process.returncode, said
+
+    def ask(self, script: str, **environ: str) -> str:
+        """Call another script, which prints what it has found."""
+        variables = {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "PLAY": str(self.folder),
+            "CONTAINERS_STATE": str(self.folder / "state"),
+            **environ,
+        }
+        done = subprocess.run([ROOT / "ci" / script], env=variables, check=True, capture_output=True, text=True)
+        return done.stdout
 
     @property
     def engine_answers(self) -> bool:
@@ -216,14 +228,35 @@ def test_up_and_down_are_a_pair_and_down_stops_no_other_process(play: Play) -> N
         stranger.kill()
 
 
-def test_the_base_of_the_dockerfile_is_taken_where_it_can_be_pulled(play: Play) -> None:
+@pytest.mark.parametrize(
+    ("script", "path", "before", "after"),
+    [
+        ("base.sh", "Dockerfile", "ARG BASE=", "\n"),
+        ("prometheus.sh", "ops/compose.yaml", "${PROMETHEUS_IMAGE:-", "}"),
+    ],
+    ids=["base", "Prometheus"],
+)
+def test_the_image_that_a_file_names_is_taken_where_it_can_be_pulled(
+    play: Play, script: str, path: str, before: str, after: str
+) -> None:
     """Nothing is built then."""
     (play.folder / "engine").touch()
-    environ = {"PATH": f"{play.folder}/bin:{os.environ['PATH']}", "PLAY": str(play.folder)}
-    environ["CONTAINERS_STATE"] = str(play.folder / "state")
 
-    done = subprocess.run([ROOT / "ci/base.sh"], env=environ, check=True, capture_output=True, text=True)
+    said = play.ask(script)
 
-    named = (PROJECT / "Dockerfile").read_text(encoding="utf-8").partition("ARG BASE=")[2].partition("\n")[0]
-    assert done.stdout == f"{named}\n"
+    named = (PROJECT / path).read_text(encoding="utf-8").partition(before)[2].partition(after)[0]
+    assert said == f"{named}\n"
     assert (play.folder / "calls").read_text(encoding="utf-8") == f"pull --quiet {named}\n"
+
+
+def test_compose_is_taken_where_it_is_and_what_keeps_it_from_being_built_is_said(play: Play) -> None:
+    """The folder is that of docker's own settings."""
+    (play.folder / "engine").touch()
+    assert play.ask("compose.sh", DOCKER_CONFIG="/some/folder") == "/some/folder\n"
+    assert (play.folder / "calls").read_text(encoding="utf-8") == "compose version\n"
+
+    (play.folder / "engine").unlink()
+    play.program("go", "#!/bin/sh\necho no way out\nexit 1\n")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        play.ask("compose.sh")
+    assert failed.value.stderr == "the source of compose could not be fetched:\nno way out\n"
