@@ -44,18 +44,8 @@ class Unresolved(Exception):
 
 def resolve(lines: list[str], known: str, limits: str, *, upgrade: bool) -> str:
     """Return the lock of these lines, by uv; it keeps the versions of `known`, and to those of `limits` in any case."""
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--universal",
-        "--generate-hashes",
-        "--no-header",
-        "--quiet",
-    ]
-    command += ["--no-annotate", "--python-version", OLDEST_PYTHON, *(["--upgrade"] if upgrade else [])]
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--generate-hashes", "--quiet"]
+    command += ["--no-header", "--no-annotate", "--python-version", OLDEST_PYTHON, *["--upgrade"] * upgrade]
     with tempfile.TemporaryDirectory() as folder:
         asked, limit, made = (Path(folder, name) for name in ("asked.txt", "limits.txt", "made.txt"))
         asked.write_text("\n".join(lines) + "\n", encoding="utf-8")

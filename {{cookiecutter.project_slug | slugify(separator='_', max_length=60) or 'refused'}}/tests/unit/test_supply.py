@@ -117,7 +117,7 @@ def test_a_jar_whose_version_stays_must_keep_its_checksum(files: list[Path], mon
         update.update(update.pinned)
     assert files[-1].read_text(encoding="utf-8") == text
 
-    monkeypatch.setattr(
-        jars, "pin", lambda: files[-1].write_text(text.replace(coordinate, "a:new:1"), encoding="utf-8")
-    )
+    newer = text.replace(coordinate, "a:new:1")
+    monkeypatch.setattr(jars, "pin", lambda: files[-1].write_text(newer, encoding="utf-8"))
     update.update(update.pinned)
+    assert files[-1].read_text(encoding="utf-8") == newer
