@@ -9,6 +9,7 @@ state=${CONTAINERS_STATE:-$PWD/build/containers}
 . ci/rootfs.sh
 mkdir -p "$state"
 
+# shellcheck disable=SC2016  # sed reads it
 named=$(sed -n 's/.*image: ${PROMETHEUS_IMAGE:-\(.*\)}/\1/p' '{{cookiecutter'*/ops/compose.yaml)
 if [ -z "${TESTCONTAINERS_RYUK_DISABLED:-}" ] && "${step[@]}" docker pull --quiet "$named" > /dev/null 2>&1; then
     echo "$named"

@@ -21,7 +21,9 @@ stack-test: $(READY) ## start the local stack beside yours, on other ports: heal
 
 up: .env image ## start the local stack: Kafka, registry, pipeline, sample events, monitoring; with a UI: ARGS="--profile ui"
 	$(COMPOSE) $(ARGS) up --no-build --detach $(SERVICES)
-	@echo "metrics: localhost:9108/metrics, Prometheus: localhost:9090, Grafana: localhost:3000 (password in .env); make logs"
+	@echo "metrics: localhost:$(or $(METRICS_PORT),9108)/metrics; what happens: make logs"
+	@if [ -e ops/compose.yaml ]; then echo "Prometheus: localhost:$(or $(PROMETHEUS_PORT),9090)," \
+		"Grafana: localhost:$(or $(GRAFANA_PORT),3000) (admin, password in .env)"; fi
 
 down: .env ## stop the local stack; with its data: ARGS=--volumes
 	$(COMPOSE) --profile ui down $(ARGS)

@@ -60,6 +60,7 @@ def test_the_stack_is_healthy_and_scraped_its_audit_is_exact_and_nothing_is_left
         wait_until(lambda: stack.value(read) > 0, SCRAPED_SECONDS, "Prometheus has seen records")
         wait_until(lambda: stack.rules() == {"ok"}, SCRAPED_SECONDS, "Prometheus has tried all rules")
 
+    stack.make("doctor")
     stack.compose("stop", "events")
     wait_until_caught_up(stack)
     stack.compose("stop", "pipeline")
