@@ -39,7 +39,7 @@ def wanted(pyproject: dict[str, Any], *, image: bool) -> list[str]:
 
 
 class Unresolved(Exception):
-    """No set of packages fits; uv has said why."""
+    """What is asked for cannot be had; uv has said why."""
 
 
 def resolve(lines: list[str], known: str, limits: str, *, upgrade: bool) -> str:
@@ -76,7 +76,7 @@ def main(arguments: list[str]) -> None:
     try:
         made = locks(upgrade=parser.parse_args(arguments).upgrade)
     except Unresolved:
-        sys.exit("no lock was written: uv found no packages that fit pyproject.toml, for the reason above")
+        sys.exit("no lock was written: uv could not resolve what pyproject.toml asks for, for the reason above")
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")
 

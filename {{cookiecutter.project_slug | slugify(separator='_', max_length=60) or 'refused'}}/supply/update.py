@@ -31,7 +31,7 @@ def packages() -> None:
     try:
         made = locks(upgrade=True)
     except Unresolved as error:
-        msg = "uv found no packages that fit pyproject.toml, for the reason above"
+        msg = "uv could not resolve what pyproject.toml asks for, for the reason above"
         raise Stopped(msg) from error
     for path, text in made.items():
         path.write_text(text, encoding="utf-8")
