@@ -28,7 +28,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 export KAFKA ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test image-test faults mutants check format bake golden docs lock clean tidy
+.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test image-test stack-test faults mutants check format bake golden docs lock clean tidy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -68,7 +68,13 @@ container-test: $(READY) tidy ## make the default project, and run its container
 image-test: $(READY) tidy ## make the default project, build its image on a base that is here, and run it against a Kafka container
 	@rm -rf $(BUILD)/image-test
 	@ci/bake.sh $(RUN) $(BUILD)/image-test
-	base=$$(ci/base.sh) && $(MAKE_IN) $(BUILD)/image-test/* image-test BASE=$$base ARGS="--network host"
+	base=$$(ci/base.sh) && $(MAKE_IN) $(BUILD)/image-test/* image-test BASE=$$base BUILD_ARGS="--network host"
+
+stack-test: $(READY) tidy ## make the default project, and start its local stack as far as images are to be had; by hand, with minutes to spare
+	@rm -rf $(BUILD)/stack-test
+	@ci/bake.sh $(RUN) $(BUILD)/stack-test
+	base=$$(ci/base.sh) && prometheus=$$(ci/prometheus.sh) && config=$$(ci/compose.sh) && DOCKER_CONFIG=$$config PROMETHEUS_IMAGE=$$prometheus \
+		$(MAKE_IN) $(BUILD)/stack-test/* stack-test BASE=$$base BUILD_ARGS="--network host"
 
 faults: $(READY) tidy ## make the default project, run all its fault cases, and write docs/fault-report.md
 	@rm -rf $(BUILD)/faults

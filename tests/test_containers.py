@@ -1,7 +1,8 @@
-"""`ci/containers.sh` with engines that are only played: what it uses, what it starts, and that it stops just that."""
+"""`ci/containers.sh` and its kin with engines that are only played: what they use, start, and stop again."""
 
 from __future__ import annotations
 
+import fcntl
 import os
 import signal
 import subprocess
@@ -21,11 +22,13 @@ DEADLINE_SECONDS = 30.0
 
 # Answers while the file `engine` is there; knows every image.
 DOCKER = '#!/bin/sh\necho "$@" >> "$PLAY/calls"\n[ -e "$PLAY/engine" ]\n'
-# Starts to answer, and stops when it is told to.
+# Starts to answer, and stops when it is told to; leaves a namespace mounted, as real ones do (where root may mount).
 DOCKERD = """#!/bin/sh
 echo $$ > "$PLAY/started"
-touch "$PLAY/engine"
+for last; do [ "$before" = --exec-root ] && root=$last; before=$last; done
+mkdir -p "$root/netns" && touch "$root/netns/default" && mount --bind /proc/self/ns/net "$root/netns/default"
 trap 'rm "$PLAY/engine"; exit 0' TERM
+touch "$PLAY/engine"
 while :; do sleep 0.1; done
 """
 BROKEN = "#!/bin/sh\necho no room\nexit 1\n"
@@ -41,6 +44,7 @@ class Play:
             "docker": DOCKER,
             "dockerd": DOCKERD,
             "ip": "#!/bin/sh\n",
+            "iptables": "#!/bin/sh\n",
             "id": "#!/bin/sh\necho 0\n",
         }.items():
             self.program(name, text)
@@ -70,6 +74,18 @@ class Play:
         process = self.start("run", *command, **environ)
         said, _ = process.communicate(timeout=DEADLINE_SECONDS)
         return process.returncode, said
+
+    def ask(self, script: str, **environ: str) -> str:
+        """Call another script, which prints what it has found."""
+        variables = {
+            "PATH": f"{self.folder}/bin:{os.environ['PATH']}",
+            "HOME": str(self.folder),
+            "PLAY": str(self.folder),
+            "CONTAINERS_STATE": str(self.folder / "state"),
+            **environ,
+        }
+        done = subprocess.run([ROOT / "ci" / script], env=variables, check=True, capture_output=True, text=True)
+        return done.stdout
 
     @property
     def engine_answers(self) -> bool:
@@ -145,6 +161,7 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     """However it ends."""
     script = play.start("run", "sh", "-c", 'touch "$PLAY/running"; while [ ! -e "$PLAY/end" ]; do sleep 0.1; done')
     wait_until((play.folder / "running").exists)
+    sockets = Path((play.folder / "state/sockets").read_text(encoding="utf-8").strip())
 
     script.send_signal(number)
     if number is signal.SIGTERM:  # bash hears it when the command has ended
@@ -153,7 +170,9 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     wait_until(lambda: not play.engine_answers)
     (play.folder / "end").touch()
     script.communicate(timeout=DEADLINE_SECONDS)
-    assert play.start("down").wait(DEADLINE_SECONDS) == 0  # the folder of its sockets, which a killed script leaves
+    code, said = play.run("true")
+    assert code == 0, said
+    assert not sockets.exists(), "the next run clears away what a killed one has left"
 
 
 def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> None:
@@ -166,6 +185,18 @@ def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> Non
     assert code == 0
     assert play.run("true", CONTAINERS="required")[0] == 1
     assert not (play.folder / "ran").exists()
+    assert not play.engine_was_started
+
+
+def test_a_run_does_not_wait_for_ever_for_another(play: Play) -> None:
+    """It names the file that is locked."""
+    (play.folder / "state").mkdir()
+    with (play.folder / "state/lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        code, said = play.run("true", CONTAINERS_SECONDS="1")
+
+    assert code == 1
+    assert f"another run of this script has held {play.folder}/state/lock for 1 s" in said
     assert not play.engine_was_started
 
 
@@ -197,14 +228,35 @@ def test_up_and_down_are_a_pair_and_down_stops_no_other_process(play: Play) -> N
         stranger.kill()
 
 
-def test_the_base_of_the_dockerfile_is_taken_where_it_can_be_pulled(play: Play) -> None:
+@pytest.mark.parametrize(
+    ("script", "path", "before", "after"),
+    [
+        ("base.sh", "Dockerfile", "ARG BASE=", "\n"),
+        ("prometheus.sh", "ops/compose.yaml", "${PROMETHEUS_IMAGE:-", "}"),
+    ],
+    ids=["base", "Prometheus"],
+)
+def test_the_image_that_a_file_names_is_taken_where_it_can_be_pulled(
+    play: Play, script: str, path: str, before: str, after: str
+) -> None:
     """Nothing is built then."""
     (play.folder / "engine").touch()
-    environ = {"PATH": f"{play.folder}/bin:{os.environ['PATH']}", "PLAY": str(play.folder)}
-    environ["CONTAINERS_STATE"] = str(play.folder / "state")
 
-    done = subprocess.run([ROOT / "ci/base.sh"], env=environ, check=True, capture_output=True, text=True)
+    said = play.ask(script)
 
-    named = (PROJECT / "Dockerfile").read_text(encoding="utf-8").partition("ARG BASE=")[2].partition("\n")[0]
-    assert done.stdout == f"{named}\n"
+    named = (PROJECT / path).read_text(encoding="utf-8").partition(before)[2].partition(after)[0]
+    assert said == f"{named}\n"
     assert (play.folder / "calls").read_text(encoding="utf-8") == f"pull --quiet {named}\n"
+
+
+def test_compose_is_taken_where_it_is_and_what_keeps_it_from_being_built_is_said(play: Play) -> None:
+    """The folder is that of docker's own settings."""
+    (play.folder / "engine").touch()
+    assert play.ask("compose.sh", DOCKER_CONFIG="/some/folder") == "/some/folder\n"
+    assert (play.folder / "calls").read_text(encoding="utf-8") == "compose version\n"
+
+    (play.folder / "engine").unlink()
+    play.program("go", "#!/bin/sh\necho no way out\nexit 1\n")
+    with pytest.raises(subprocess.CalledProcessError) as failed:
+        play.ask("compose.sh")
+    assert failed.value.stderr == "the source of compose could not be fetched:\nno way out\n"

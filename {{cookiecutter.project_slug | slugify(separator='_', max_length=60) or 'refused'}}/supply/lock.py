@@ -38,39 +38,47 @@ def wanted(pyproject: dict[str, Any], *, image: bool) -> list[str]:
     ]
 
 
-def compile_lock(lines: list[str], lock: Path, header: str, constraint: Path | None, *, upgrade: bool) -> None:
-    """Resolve with uv, and write a lock."""
-    command = [
-        sys.executable,
-        "-m",
-        "uv",
-        "pip",
-        "compile",
-        "--universal",
-        "--generate-hashes",
-        "--no-header",
-        "--quiet",
-    ]
-    command += ["--no-annotate", "--python-version", OLDEST_PYTHON, *(["--upgrade"] if upgrade else [])]
+class Unresolved(Exception):
+    """What is asked for cannot be had; uv has said why."""
+
+
+def resolve(lines: list[str], known: str, limits: str, *, upgrade: bool) -> str:
+    """Return the lock of these lines, by uv; it keeps the versions of `known`, and to those of `limits` in any case."""
+    command = [sys.executable, "-m", "uv", "pip", "compile", "--universal", "--generate-hashes", "--quiet"]
+    command += ["--no-header", "--no-annotate", "--python-version", OLDEST_PYTHON, *["--upgrade"] * upgrade]
     with tempfile.TemporaryDirectory() as folder:
-        asked, made = Path(folder, "asked.txt"), Path(folder, "made.txt")
+        asked, limit, made = (Path(folder, name) for name in ("asked.txt", "limits.txt", "made.txt"))
         asked.write_text("\n".join(lines) + "\n", encoding="utf-8")
-        if lock.exists():
-            made.write_bytes(lock.read_bytes())  # uv keeps the versions that it finds in its output
-        constraints = ["--constraint", str(constraint)] if constraint else []
-        subprocess.run([*command, *constraints, str(asked), "--output-file", str(made)], check=True, cwd=folder)
-        lock.write_text(f"{header}\n{made.read_text(encoding='utf-8')}", encoding="utf-8")
+        limit.write_text(limits, encoding="utf-8")
+        made.write_text(known, encoding="utf-8")  # uv keeps the versions that it finds in its output
+        command += [str(asked), "--constraint", str(limit), "--output-file", str(made)]
+        if subprocess.run(command, check=False, cwd=folder).returncode != 0:
+            raise Unresolved
+        return made.read_text(encoding="utf-8")
+
+
+def locks(*, upgrade: bool) -> dict[Path, str]:
+    """Return what both files must hold; the second keeps to the versions of the first."""
+    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
+    made: dict[Path, str] = {}
+    for path in (ROOT / name for name in LOCKS):
+        known = path.read_text(encoding="utf-8") if path.exists() else ""
+        lines = wanted(pyproject, image=not made)
+        text = resolve(lines, known, "".join(made.values()), upgrade=upgrade)
+        made[path] = f"{LOCKS[path.name]}\n{text}"
+    return made
 
 
 def main(arguments: list[str]) -> None:
-    """Write both; the second keeps to the versions of the first."""
+    """Write both, or neither."""
     parser = argparse.ArgumentParser(prog="python -m supply.lock", description="Write the lock files anew.")
     parser.add_argument("--upgrade", action="store_true", help="take the newest versions that pyproject.toml allows")
-    upgrade = parser.parse_args(arguments).upgrade
-    pyproject = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
-    image, dev = (ROOT / name for name in LOCKS)
-    compile_lock(wanted(pyproject, image=True), image, LOCKS[image.name], None, upgrade=upgrade)
-    compile_lock(wanted(pyproject, image=False), dev, LOCKS[dev.name], image, upgrade=upgrade)
+    try:
+        made = locks(upgrade=parser.parse_args(arguments).upgrade)
+    except Unresolved:
+        sys.exit("no lock was written: uv could not resolve what pyproject.toml asks for, for the reason above")
+    for path, text in made.items():
+        path.write_text(text, encoding="utf-8")
 
 
 if __name__ == "__main__":

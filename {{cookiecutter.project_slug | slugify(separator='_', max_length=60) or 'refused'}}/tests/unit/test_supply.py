@@ -9,9 +9,12 @@ from pathlib import Path
 import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
+from supply import update
 from supply.lock import LOCKS, ROOT, wanted
 from supply.sbom import bill
 
+from pipeline.errors import PipelineError
+from pipeline.local import jars
 from pipeline.local.jars import read_pins
 
 PIN = re.compile(r"^(?P<pin>[^\s#].*?) \\\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
@@ -63,3 +66,58 @@ def test_the_bill_of_materials_names_every_package_and_every_jar_with_its_hash()
     for coordinate, sha256 in read_pins()["spark"].sha256.items():
         group, name, version = coordinate.split(":")
         assert parts[f"pkg:maven/{group}/{name}@{version}?type=jar"]["hashes"][0]["content"] == sha256
+
+
+@pytest.fixture
+def files(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[Path]:
+    """Return lock files and pins that a test may change."""
+    copies = [tmp_path / path.name for path in update.FILES]
+    for path, copy in zip(update.FILES, copies, strict=True):
+        copy.write_bytes(path.read_bytes())
+    monkeypatch.setattr(update, "FILES", tuple(copies))
+    monkeypatch.setattr(jars, "PINS", copies[-1])
+    return copies
+
+
+def test_an_update_that_stops_half_way_leaves_all_files_as_they_were(files: list[Path]) -> None:
+    before = [path.read_bytes() for path in files]
+
+    def half() -> None:
+        for path in files[:2]:
+            path.write_text("newer", encoding="utf-8")
+
+    def stop() -> None:
+        msg = "no such package"
+        raise update.Stopped(msg)
+
+    with pytest.raises(update.Stopped, match="no such package"):
+        update.update(half, stop)
+    assert [path.read_bytes() for path in files] == before
+
+    update.update(half)
+    assert [path.read_text(encoding="utf-8") for path in files[:2]] == ["newer", "newer"]
+
+
+def test_jars_that_are_not_to_be_had_stop_an_update(monkeypatch: pytest.MonkeyPatch) -> None:
+    def unreachable() -> None:
+        msg = "no repository answers"
+        raise PipelineError(msg)
+
+    monkeypatch.setattr(jars, "pin", unreachable)
+    with pytest.raises(update.Stopped, match="no repository answers"):
+        update.pinned()
+
+
+def test_a_jar_whose_version_stays_must_keep_its_checksum(files: list[Path], monkeypatch: pytest.MonkeyPatch) -> None:
+    coordinate, sha256 = next(iter(update.checksums().items()))
+    text = files[-1].read_text(encoding="utf-8")
+
+    monkeypatch.setattr(jars, "pin", lambda: files[-1].write_text(text.replace(sha256, "0" * 64), encoding="utf-8"))
+    with pytest.raises(update.Stopped, match=f"another file than before for {coordinate}: do not trust it"):
+        update.update(update.pinned)
+    assert files[-1].read_text(encoding="utf-8") == text
+
+    newer = text.replace(coordinate, "a:new:1")
+    monkeypatch.setattr(jars, "pin", lambda: files[-1].write_text(newer, encoding="utf-8"))
+    update.update(update.pinned)
+    assert files[-1].read_text(encoding="utf-8") == newer
