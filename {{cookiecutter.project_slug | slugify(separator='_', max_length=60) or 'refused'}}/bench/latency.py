@@ -1,0 +1,238 @@
+"""`python -m bench.latency`: how long a record takes from its making to a reader.
+
+    python -m bench.latency --rate 5000 --partitions 8 --seconds 60     about 100 s
+    PIPELINE_SPARK__MASTER='local[8,4]' python -m bench.latency         another setting, by environment
+
+Records are sent at an even rate; each holds the time at which it was made. A read_committed reader takes the time at
+which it has it in hand. What is sent while the pipeline starts and for some seconds more does not count; repeats of
+an earlier record do not count. All that was sent must be read, once. The job's own metrics tell what a batch took, and
+what part of it the lanes' transactions were, phase by phase.
+"""
+
+from __future__ import annotations
+
+import time
+from contextlib import closing
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Consumer, Producer, TopicPartition
+
+from bench.figures import QUANTILES, quantile
+from bench.machine import BROKER, PARTS, Sampler
+from bench.stage import STALL_SECONDS, Relay, Stage, alone
+from bench.tables import Column, number, table
+from bench.workload import Workload, create, delete, id_of, is_record, time_of
+from pipeline.errors import PipelineError
+from pipeline.kafka import consumer_config
+from pipeline.local.node import free_ports
+from pipeline.observe import families
+from pipeline.observe.scrape import quantile as bucket_quantile
+from pipeline.observe.scrape import scrape
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+    from pipeline.observe.scrape import Buckets, Scrape
+
+RATE = 5_000
+PARTITIONS = 8
+SECONDS = 60.0
+# The Java process compiles what it runs often; figures settle within this time.
+WARM_SECONDS = 15.0
+SLOW_RATE = 50
+READ_AT_ONCE = 2_000
+READ_SECONDS = 0.002
+NANO = 1_000_000_000
+
+
+@dataclass
+class Exchange:
+    """Sends at a given rate and reads what comes back, by turns, in one thread: no lock stands between the two."""
+
+    stage: Stage
+    topic: str
+    relay: Relay
+    load: Workload
+    read: dict[int, tuple[int, int]] = field(default_factory=dict)  # id: when it was made and read, in nanoseconds
+    duplicated: int = 0
+
+    def __post_init__(self) -> None:
+        """Connect."""
+        bootstrap = self.stage.bootstrap
+        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True})
+        # Data is answered at once; the wait is for an empty log only.
+        self._consumer = Consumer({**consumer_config(bootstrap), "fetch.wait.max.ms": 100})
+        self._consumer.assign([TopicPartition(self.relay.out, place, 0) for place in range(self.load.partitions)])
+
+    def pace(self, rate: float, until: Callable[[], bool]) -> None:
+        """Send and read until then."""
+        started, sent = time.monotonic(), 0
+        while not until():
+            due = int((time.monotonic() - started) * rate)
+            for _ in range(due - sent):
+                record = self.load.make()
+                self._producer.produce(self.topic, record.value, record.key, record.partition, headers=record.headers)
+            sent = max(due, sent)
+            self._producer.poll(0)
+            self.take()
+
+    def take(self) -> None:
+        """Read what is there."""
+        messages = self._consumer.consume(READ_AT_ONCE, READ_SECONDS)
+        now = time.time_ns()
+        for message in messages:
+            if is_record(message):
+                value = message.value()
+                number = id_of(value)
+                if number in self.read:
+                    self.duplicated += 1
+                else:
+                    self.read[number] = (time_of(value), now)
+
+    def finish(self) -> None:
+        """Send nothing more, and read until all is there."""
+        self._producer.flush(STALL_SECONDS)
+        deadline = time.monotonic() + STALL_SECONDS
+        while len(self.read) < self.load.distinct:
+            self.take()
+            self.relay.check(deadline)
+
+    def close(self) -> None:
+        """Disconnect."""
+        self._consumer.close()
+
+
+def measure(
+    stage: Stage,
+    rate: int = RATE,
+    partitions: int = PARTITIONS,
+    seconds: float = SECONDS,
+    warm: float = WARM_SECONDS,
+    **environ: str,
+) -> dict[str, Any]:
+    """Send for so many seconds beyond the warm-up; quantiles in milliseconds."""
+    topic = stage.fresh("latency")
+    create(stage.topics, topic, partitions)
+    port = free_ports(1)[0].client
+    environ = {"PIPELINE_METRICS__PORT": str(port), **environ}
+    with (
+        stage.relay(topic, partitions, **environ) as relay,
+        Sampler(relay.process.pid, stage.broker_pid) as sampler,
+        closing(Exchange(stage, topic, relay, Workload(partitions, seed=11))) as exchange,
+    ):
+        result = measured(stage, exchange, sampler, f"http://127.0.0.1:{port}", rate, seconds, warm)
+    delete(stage.topics, topic, relay.out)
+    return result
+
+
+def measured(  # noqa: PLR0913, PLR0917  the stage, and what is asked for
+    stage: Stage, exchange: Exchange, sampler: Sampler, endpoint: str, rate: int, seconds: float, warm: float
+) -> dict[str, Any]:
+    """Wait for the first output, warm up, measure, and count."""
+    ready = exchange.relay.started + STALL_SECONDS
+
+    def answered() -> bool:
+        exchange.relay.check(ready)
+        return bool(exchange.read)
+
+    exchange.pace(SLOW_RATE, answered)
+    stage.say(f"latency: first output after {time.monotonic() - exchange.relay.started:.1f} s; warm up for {warm:g} s")
+    start = time.monotonic() + warm
+    exchange.pace(rate, lambda: time.monotonic() >= start)
+    before, first, since = scrape(endpoint), sampler.until(time.monotonic()), time.time_ns()
+    stage.say(f"latency: {rate:,} records/s for {seconds:g} s")
+    exchange.pace(rate, lambda: time.time_ns() >= since + int(seconds * NANO))
+    after, last, until = scrape(endpoint), sampler.until(time.monotonic()), time.time_ns()
+    exchange.finish()
+    lasted = [(read - made) / 1e6 for made, read in exchange.read.values() if since <= made < until]
+    if exchange.duplicated:
+        msg = f"latency: {exchange.duplicated} records were read twice"
+        raise PipelineError(msg)
+    taken = (until - since) / NANO
+    return {
+        "rate": rate,
+        "partitions": exchange.load.partitions,
+        "seconds": taken,
+        "records": len(lasted),
+        **{name: quantile(lasted, share) for name, share in QUANTILES.items()},
+        "max": max(lasted),
+        "cores": {
+            part: (last.cpu_seconds.get(part, 0.0) - first.cpu_seconds.get(part, 0.0)) / taken
+            for part in (*PARTS, BROKER)
+        },
+        "other_cores": (last.other_seconds - first.other_seconds) / taken,
+        "peak_mb": sampler.peak(*PARTS) / 1e6,
+        "curve": [quantile(lasted, share / 100) for share in range(1, 101)],
+        **own_figures(before, after, taken),
+    }
+
+
+def own_figures(before: Scrape, after: Scrape, seconds: float) -> dict[str, Any]:
+    """What the job says of itself: the batches and transactions of the time between two scrapes."""
+
+    def between(family: families.Family, end: str, **wanted: str) -> float:
+        name = f"{family.name}{end}"
+        return after.total(name, **wanted) - before.total(name, **wanted)
+
+    batches = between(families.BATCH_SECONDS, "_count")
+    transactions = between(families.TRANSACTION_SECONDS, "_count")
+    if not batches or not transactions:
+        msg = "latency: no batch ended while it was measured: measure for longer"
+        raise PipelineError(msg)
+    in_batches = between(families.BATCH_SECONDS, "_sum")
+    buckets = grown(before.buckets(families.BATCH_SECONDS.name), after.buckets(families.BATCH_SECONDS.name))
+    return {
+        "batches": int(batches),
+        "records_per_batch": between(families.READ, "") / batches,
+        "cycle_ms": seconds / batches * 1000,
+        "batch_ms": in_batches / batches * 1000,
+        "batch_p95_ms": 1000 * (bucket_quantile(0.95, buckets) or 0.0),
+        "transactions_per_batch": transactions / batches,
+        "transaction_ms": between(families.TRANSACTION_SECONDS, "_sum") / transactions * 1000,
+        "phases_ms": {
+            phase: between(families.PHASE_SECONDS, "_sum", phase=phase) / transactions * 1000
+            for phase in families.PHASES
+        },
+    }
+
+
+def grown(before: Buckets, after: Buckets) -> Buckets:
+    """A histogram of what came between the two."""
+    return {bound: reached - before.get(bound, 0.0) for bound, reached in after.items()}
+
+
+def show(result: dict[str, Any]) -> str:
+    """Two tables: what a reader sees, and where the time goes."""
+    milliseconds = number(0)
+    first = table(
+        (
+            Column("records", "records", milliseconds),
+            *(Column(name, f"{name}, ms", milliseconds) for name in (*QUANTILES, "max")),
+            Column("busy", "cores: job, broker, other", str),
+            Column("peak_mb", "peak MB", milliseconds),
+        ),
+        [{**result, "busy": cores(result)}],
+    )
+    rows = [
+        ("from batch to batch", result["cycle_ms"]),
+        ("a batch: plan, tasks, report", result["batch_ms"]),
+        ("a lane's transaction in it", result["transaction_ms"]),
+        *((f"- {phase}", spent) for phase, spent in result["phases_ms"].items()),
+    ]
+    second = table(
+        (Column("what", f"of {result['batches']} batches", str), Column("ms", "mean, ms", number(1))),
+        [{"what": what, "ms": spent} for what, spent in rows],
+    )
+    return f"{first}\n\n{second}"
+
+
+def cores(result: dict[str, Any]) -> str:
+    """Cores that were busy on average."""
+    job = sum(result["cores"][part] for part in PARTS)
+    return f"{job:.2f}, {result['cores'][BROKER]:.2f}, {result['other_cores']:.2f}"
+
+
+if __name__ == "__main__":
+    options = {"rate": RATE, "partitions": PARTITIONS, "seconds": SECONDS, "warm": WARM_SECONDS}
+    alone(__doc__, options, measure, show)

@@ -1,0 +1,127 @@
+"""`python -m bench.throughput`: how many records in a second, and what they cost.
+
+    python -m bench.throughput --records 2000000 --partitions 8 --runs 3        about 40 s for each run
+    PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER=400000 python -m bench.throughput  another setting, by environment
+
+A topic is filled once. In each run a new pipeline, in a process of its own, relays it from its beginning to the end.
+*Steady* is from the first committed output that was seen to the last, by last stable offsets; *whole* is from the
+start of the process to the last output. CPU seconds are from start to last output. Every run's output is read back:
+a record that is lost or there twice fails the benchmark.
+"""
+
+from __future__ import annotations
+
+import time
+from typing import TYPE_CHECKING, Any
+
+from bench.figures import Point, spread, steady_rate
+from bench.machine import BROKER, PARTS, Sampler
+from bench.stage import STALL_SECONDS, Relay, Stage, alone
+from bench.tables import Column, number, table
+from bench.workload import Workload, count, delete, fill, stable_end
+from pipeline.errors import PipelineError
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+RECORDS = 2_000_000
+PARTITIONS = 8
+RUNS = 3
+LOOK_SECONDS = 0.05
+# Longer than a batch takes: all that will come has come.
+QUIET_SECONDS = 3.0
+
+
+def measure(
+    stage: Stage, records: int = RECORDS, partitions: int = PARTITIONS, runs: int = RUNS, **environ: str
+) -> dict[str, Any]:
+    """Fill a topic and relay it so many times; the result has each run, and medians with their spread."""
+    topic = stage.fresh("throughput")
+    load = Workload(partitions)
+    fill(stage.topics, topic, records, load, stage.say)
+    done = []
+    for run in range(1, runs + 1):
+        done.append(relayed(stage, topic, load, environ))
+        stage.say(f"throughput {run} of {runs}: {done[-1]['steady']:,.0f} records/s, {done[-1]['cpu_total']:.1f} CPU s")
+    delete(stage.topics, topic)
+    names = [name for name, value in done[0].items() if isinstance(value, (int, float))]
+    return {
+        "records": records,
+        "partitions": partitions,
+        "runs": done,
+        **{name: spread([run[name] for run in done]) for name in names},
+    }
+
+
+def relayed(stage: Stage, topic: str, load: Workload, environ: Mapping[str, str]) -> dict[str, Any]:
+    """One run from an empty output to the end of the log."""
+    with stage.relay(topic, load.partitions, **environ) as relay:
+        with Sampler(relay.process.pid, stage.broker_pid) as sampler:
+            seen = follow(stage, relay, load)
+        ended = time.monotonic()
+    stopped = time.monotonic() - ended
+    counted = count(stage.bootstrap, relay.out, load.partitions, load.distinct)
+    if counted.lost or counted.duplicated:
+        msg = f"throughput: {counted.lost} records lost, {counted.duplicated} duplicated in {relay.out}"
+        raise PipelineError(msg)
+    delete(stage.topics, relay.out)
+    first, last = seen[0], seen[-1]
+    moment = sampler.until(last.at)
+    cpu = {part: moment.cpu_seconds.get(part, 0.0) for part in (*PARTS, BROKER)}
+    return {
+        "steady": steady_rate(seen, load.made / load.distinct) or load.made / (last.at - relay.started),
+        "whole": last.at - relay.started,
+        "first_output": first.at - relay.started,
+        **{f"cpu_{part}": seconds for part, seconds in cpu.items()},
+        "cpu_total": sum(cpu[part] for part in PARTS),
+        "cpu_other": moment.other_seconds,
+        "peak_mb": sampler.peak(*PARTS) / 1e6,
+        "stop": stopped,
+        "found": counted.found,
+        "lost": counted.lost,
+        "duplicated": counted.duplicated,
+        "progress": [(round(point.at - relay.started, 2), point.offset) for point in seen],
+    }
+
+
+def follow(stage: Stage, relay: Relay, load: Workload) -> list[Point]:
+    """What was seen of the output while it grew, until all of it is there and nothing more comes."""
+    seen: list[Point] = []
+    moved = time.monotonic()
+    while True:
+        end = stable_end(stage.topics, relay.out, load.partitions)
+        now = time.monotonic()
+        if end > (seen[-1].offset if seen else 0):
+            seen.append(Point(now, end))
+            moved = now
+        elif end >= load.distinct and now - moved > QUIET_SECONDS:
+            return seen
+        relay.check(moved + STALL_SECONDS)
+        time.sleep(LOOK_SECONDS)
+
+
+COLUMNS = (
+    Column("steady", "steady, records/s", number(0)),
+    Column("whole", "whole, s", number(1)),
+    Column("first_output", "first output after, s", number(1)),
+    Column("cpu_total", "CPU s", number(1)),
+    Column("cpu_driver", "driver", number(1)),
+    Column("cpu_jvm", "Java", number(1)),
+    Column("cpu_workers", "workers", number(1)),
+    Column("cpu_broker", "broker CPU s", number(1)),
+    Column("cpu_other", "other CPU s", number(1)),
+    Column("peak_mb", "peak MB", number(0)),
+    Column("lost", "lost", number(0)),
+    Column("duplicated", "duplicated", number(0)),
+)
+
+
+def show(result: dict[str, Any]) -> str:
+    """The figures of each run, and their medians."""
+    rows = [{"run": str(run), **figures} for run, figures in enumerate(result["runs"], start=1)]
+    medians = {column.name: result[column.name]["median"] for column in COLUMNS}
+    return table((Column("run", "run", str), *COLUMNS), [*rows, {"run": "median", **medians}])
+
+
+if __name__ == "__main__":
+    alone(__doc__, {"records": RECORDS, "partitions": PARTITIONS, "runs": RUNS}, measure, show)
