@@ -21,8 +21,7 @@ from bench.inside import Lap, app, run, spark_kept
 from bench.machine import JVM, WORKERS, Sampler
 from bench.stage import Stage, alone
 from bench.tables import Column, number, table
-from bench.workload import Workload, count, delete, fill
-from pipeline.errors import PipelineError
+from bench.workload import Workload, delete, exact, fill
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -112,10 +111,7 @@ def relayed(stage: Stage, load: Workload, records: int, batch: int) -> Laps:
     settings = app(stage, topic, load.partitions, batch)
     laps = run(settings)
     (out,) = settings.output.topics
-    counted = count(stage.bootstrap, out, load.partitions, load.distinct)
-    if counted.lost or counted.duplicated:
-        msg = f"growth: {counted.lost} records lost, {counted.duplicated} duplicated in {out}"
-        raise PipelineError(msg)
+    exact(stage.bootstrap, out, load)
     delete(stage.topics, topic, out, settings.lane_topic)
     return laps
 

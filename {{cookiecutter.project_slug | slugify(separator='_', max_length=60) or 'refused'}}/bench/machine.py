@@ -102,6 +102,8 @@ class Sampler:
         self.moments: list[Moment] = []
         self.look()
         self._before = dict(self._used)
+        self.moments.clear()
+        self.look()
 
     def __enter__(self) -> Self:
         """Begin."""

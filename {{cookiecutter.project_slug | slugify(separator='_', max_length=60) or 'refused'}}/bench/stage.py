@@ -55,8 +55,8 @@ class Stage:
 
     @property
     def broker_pid(self) -> int:
-        """The broker's process."""
-        return self.broker.pids[1]
+        """The broker's process; 0 if it is none of this machine's."""
+        return self.broker.pids.get(1, 0)
 
     def say(self, line: str) -> None:
         """Progress, on standard error: standard output has the figures."""

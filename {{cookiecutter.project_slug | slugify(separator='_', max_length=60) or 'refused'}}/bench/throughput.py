@@ -18,8 +18,7 @@ from bench.figures import Point, spread, steady_rate
 from bench.machine import BROKER, PARTS, Sampler
 from bench.stage import STALL_SECONDS, Relay, Stage, alone
 from bench.tables import Column, number, table
-from bench.workload import Workload, count, delete, fill, stable_end
-from pipeline.errors import PipelineError
+from bench.workload import Workload, delete, exact, fill, stable_end
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -60,10 +59,7 @@ def relayed(stage: Stage, topic: str, load: Workload, environ: Mapping[str, str]
             seen = follow(stage, relay, load)
         ended = time.monotonic()
     stopped = time.monotonic() - ended
-    counted = count(stage.bootstrap, relay.out, load.partitions, load.distinct)
-    if counted.lost or counted.duplicated:
-        msg = f"throughput: {counted.lost} records lost, {counted.duplicated} duplicated in {relay.out}"
-        raise PipelineError(msg)
+    counted = exact(stage.bootstrap, relay.out, load)
     delete(stage.topics, relay.out)
     first, last = seen[0], seen[-1]
     moment = sampler.until(last.at)

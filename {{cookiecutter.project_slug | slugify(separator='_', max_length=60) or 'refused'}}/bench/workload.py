@@ -203,3 +203,12 @@ def count(bootstrap: str, topic: str, partitions: int, distinct: int) -> Counted
                     open_partitions.discard(message.partition())
     once = sum(seen)
     return Counted(found, distinct - once, found - once)
+
+
+def exact(bootstrap: str, topic: str, load: Workload) -> Counted:
+    """Count, and fail if a record of the workload is missing or there twice: figures of such a run mean nothing."""
+    counted = count(bootstrap, topic, load.partitions, load.distinct)
+    if counted.lost or counted.duplicated:
+        msg = f"{topic}: {counted.lost} records lost, {counted.duplicated} duplicated, of {load.distinct}"
+        raise PipelineError(msg)
+    return counted
