@@ -1,7 +1,7 @@
 """`python -m bench`: all benchmarks, one after the other, on one broker; `make bench`.
 
     python -m bench                             quick: throughput, latency, start, growth, overhead; about 5 minutes
-    python -m bench --scale long                the same for longer, codec and hostile too; hours
+    python -m bench --scale long                the same for longer, tuning, codec and hostile too; hours
     python -m bench throughput latency          some parts by name
 
 Progress goes to standard error, tables to standard output, everything to a JSON file and a picture in `build/bench`.
@@ -28,12 +28,15 @@ QUICK: dict[str, Options] = {
     "growth": {},
     "overhead": {"records": 100_000, "batch": 25_000, "rounds": 2},
 }
+# Too long for a quick look; by name, and in a long run.
+BY_NAME: dict[str, Options] = {"tuning": {}}
 LONG: dict[str, Options] = {
     "throughput": {"records": 2_000_000, "runs": 5},
     "latency": {"seconds": 120.0, "warm": 30.0},
     "start": {"records": 400_000, "runs": 5},
     "growth": {"long": 1},
     "overhead": {"records": 1_000_000, "batch": 100_000, "rounds": 5},
+    "tuning": {"rounds": 5},
 }
 # They have commands, bounds and tables of their own, and end with 1 beyond their bounds.
 OTHERS = ("codec", "hostile")
@@ -44,17 +47,17 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         prog="python -m bench", description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("parts", nargs="*", help=", ".join((*QUICK, *OTHERS)))
+    parser.add_argument("parts", nargs="*", help=", ".join((*LONG, *OTHERS)))
     parser.add_argument("--scale", choices=("quick", "long"), default="quick")
     parser.add_argument("--into", type=Path, default=Path("build", "bench"), help="folder of the results")
     parser.add_argument("--docs", type=Path, help="a page whose tables are rewritten, such as docs/performance.md")
     given = parser.parse_args()
-    unknown = set(given.parts) - {*QUICK, *OTHERS}
+    unknown = set(given.parts) - {*LONG, *OTHERS}
     if unknown:
         parser.error(f"no such part: {', '.join(sorted(unknown))}")
-    asked = given.parts or [*QUICK, *(OTHERS if given.scale == "long" else ())]
+    asked = given.parts or (QUICK if given.scale == "quick" else [*LONG, *OTHERS])
     try:
-        measure([part for part in asked if part in QUICK], given)
+        measure([part for part in asked if part in LONG], given)
     except PipelineError as error:
         sys.exit(f"error: {error}")
     failed = [part for part in asked if part in OTHERS and subprocess.call([sys.executable, "-m", f"bench.{part}"])]
@@ -65,7 +68,7 @@ def measure(parts: list[str], given: argparse.Namespace) -> None:
     """Run each part on one broker, and keep its result at once: an interrupted run loses only the part in hand."""
     if not parts:
         return
-    options = QUICK if given.scale == "quick" else LONG
+    options = QUICK | BY_NAME if given.scale == "quick" else LONG
     with stage() as here:
         for part in parts:
             here.say(f"{part} ({given.scale})")

@@ -20,7 +20,7 @@ from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.figures import QUANTILES, quantile
 from bench.machine import BROKER, PARTS, Sampler
-from bench.stage import STALL_SECONDS, Relay, Stage, alone
+from bench.stage import STALL_SECONDS, UNCHANGED, Relay, Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, create, delete, id_of, is_record, time_of
 from pipeline.errors import PipelineError
@@ -31,7 +31,7 @@ from pipeline.observe.scrape import quantile as bucket_quantile
 from pipeline.observe.scrape import scrape
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Mapping
 
     from pipeline.observe.scrape import Buckets, Scrape
 
@@ -103,13 +103,13 @@ class Exchange:
         self._consumer.close()
 
 
-def measure(
+def measure(  # noqa: PLR0913, PLR0917  what is asked for
     stage: Stage,
     rate: int = RATE,
     partitions: int = PARTITIONS,
     seconds: float = SECONDS,
     warm: float = WARM_SECONDS,
-    **environ: str,
+    environ: Mapping[str, str] = UNCHANGED,
 ) -> dict[str, Any]:
     """Send for so many seconds beyond the warm-up; quantiles in milliseconds."""
     topic = stage.fresh("latency")

@@ -21,7 +21,7 @@ from pipeline.errors import PipelineError
 
 RESULTS, PICTURE = "results.json", "figures.svg"
 # Parts whose modules can show their result as tables.
-SHOWN = ("throughput", "latency", "start", "growth", "overhead")
+SHOWN = ("throughput", "latency", "start", "growth", "overhead", "tuning")
 MARK = "<!-- bench: {part} -->\n{text}\n<!-- /bench -->"
 
 

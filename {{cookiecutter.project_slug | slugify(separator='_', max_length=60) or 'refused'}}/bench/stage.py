@@ -17,6 +17,7 @@ import time
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import TYPE_CHECKING, Any
 
 from bench.workload import create
@@ -26,11 +27,13 @@ from pipeline.local.broker import Broker
 from pipeline.local.processes import signal_all, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
 # A start takes 10 to 20 s on two cores; a pipeline that has written nothing for so long never will.
 STALL_SECONDS = 120.0
 STOP_SECONDS = 40.0
+# Settings as shipped: nothing is set by environment.
+UNCHANGED: Mapping[str, str] = MappingProxyType({})
 TAIL = 15
 
 
@@ -129,7 +132,8 @@ class Relay:
 
 @contextmanager
 def stage() -> Iterator[Stage]:
-    """A broker and a folder, for as long as it lasts."""
+    """A broker and a folder, for as long as it lasts; SIGTERM ends what was started, like Ctrl-C."""
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit("ended by SIGTERM"))
     with tempfile.TemporaryDirectory(prefix="bench-") as folder, Broker(Path(folder, "kafka")) as broker:
         yield Stage(broker, Path(folder))
 

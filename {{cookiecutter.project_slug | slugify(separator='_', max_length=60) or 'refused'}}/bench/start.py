@@ -37,16 +37,14 @@ LOOK_SECONDS = 0.01
 READ_AT_ONCE = 10_000
 
 
-def measure(
-    stage: Stage, records: int = RECORDS, partitions: int = PARTITIONS, runs: int = RUNS, **environ: str
-) -> dict[str, Any]:
+def measure(stage: Stage, records: int = RECORDS, partitions: int = PARTITIONS, runs: int = RUNS) -> dict[str, Any]:
     """Start, kill and start again, so many times."""
     topic = stage.fresh("start")
     load = Workload(partitions)
     fill(stage.topics, topic, records, load, stage.say)
     done = []
     for run in range(1, runs + 1):
-        done.append(started(stage, topic, load, {"PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER": BATCH, **environ}))
+        done.append(started(stage, topic, load, {"PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER": BATCH}))
         stage.say(f"start {run} of {runs}: {done[-1]['start']:.1f} s, recovery {done[-1]['recovery']:.1f} s")
     delete(stage.topics, topic)
     return {

@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any
 
 from bench.figures import Point, spread, steady_rate
 from bench.machine import BROKER, PARTS, Sampler
-from bench.stage import STALL_SECONDS, Relay, Stage, alone
+from bench.stage import STALL_SECONDS, UNCHANGED, Relay, Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, delete, exact, fill, stable_end
 
@@ -32,7 +32,11 @@ QUIET_SECONDS = 3.0
 
 
 def measure(
-    stage: Stage, records: int = RECORDS, partitions: int = PARTITIONS, runs: int = RUNS, **environ: str
+    stage: Stage,
+    records: int = RECORDS,
+    partitions: int = PARTITIONS,
+    runs: int = RUNS,
+    environ: Mapping[str, str] = UNCHANGED,
 ) -> dict[str, Any]:
     """Fill a topic and relay it so many times; the result has each run, and medians with their spread."""
     topic = stage.fresh("throughput")

@@ -27,7 +27,7 @@ PARTITIONS = 2
 def test_a_small_run_relays_all_and_tells_what_it_cost(broker: Broker, tmp_path: Path) -> None:
     stage = Stage(broker, tmp_path)
     batches = {"PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER": "2000"}
-    result = measure(stage, RECORDS, PARTITIONS, 1, **batches)
+    result = measure(stage, RECORDS, PARTITIONS, 1, batches)
     (run,) = result["runs"]
     assert run["found"] == RECORDS - RECORDS // 50
     assert (run["lost"], run["duplicated"]) == (0, 0)
