@@ -22,7 +22,7 @@ from pipeline.errors import PipelineError
 RESULTS, PICTURE = "results.json", "figures.svg"
 # Parts whose modules can show their result as tables.
 SHOWN = ("throughput", "latency", "start", "growth", "overhead", "tuning")
-MARK = "<!-- bench: {part} -->\n{text}\n<!-- /bench -->"
+BEGIN, END = "<!-- bench: {part} -->\n", "<!-- /bench -->"
 
 
 def keep(folder: Path, part: str, result: dict[str, Any], scale: str) -> dict[str, Any]:
@@ -69,11 +69,10 @@ def refreshed(text: str, results: dict[str, Any]) -> str:
     """The documentation with new tables, where there are any."""
     for part in ("machine", *SHOWN):
         if part in results:
-            begin, end = MARK.format(part=part, text="|").split("|")
-            before, found, rest = text.partition(begin)
-            _, closed, after = rest.partition(end)
-            if found and closed:
-                text = f"{before}{begin}\n{block(part, results)}\n{end}{after}"
+            before, begin, rest = text.partition(BEGIN.format(part=part))
+            _, end, after = rest.partition(END)
+            if begin and end:
+                text = f"{before}{begin}\n{block(part, results)}\n\n{end}{after}"
     return text
 
 

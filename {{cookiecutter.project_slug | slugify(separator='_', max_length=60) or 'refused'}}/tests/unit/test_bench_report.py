@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING, Any
+from pathlib import Path
+from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
@@ -17,9 +18,6 @@ from bench.plot import draw
 from bench.tables import Column, number, table, with_spread
 
 from pipeline.errors import PipelineError
-
-if TYPE_CHECKING:
-    from pathlib import Path
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = {"runs": [{"start": 9.5, "recovery": 12.25}], "start": spread([9.5]), "recovery": spread([12.25])}
@@ -46,7 +44,7 @@ def test_parts_run_at_different_times_stand_side_by_side_in_one_file(tmp_path: P
     report.keep(tmp_path, "start", START, "quick")
     report.keep(tmp_path, "latency", LATENCY, "long")
     results = report.read(tmp_path / report.RESULTS)
-    assert results["start"]["scale"], results["latency"]["scale"] == ("quick", "long")
+    assert (results["start"]["scale"], results["latency"]["scale"]) == ("quick", "long")
     assert results["machine"]["cores"] > 0
     assert json.loads((tmp_path / report.RESULTS).read_text(encoding="utf-8")) == results
 
@@ -62,14 +60,21 @@ def test_a_picture_shows_every_part_that_was_run(tmp_path: Path) -> None:
 
 def test_only_what_stands_between_the_marks_of_a_part_is_rewritten(tmp_path: Path) -> None:
     after = "<!-- /bench -->\nbetween\n<!-- bench: growth -->\nkept\n<!-- /bench -->\n"
-    page = f"above\n<!-- bench: start -->\nold figures\n{after}"
     results = report.keep(tmp_path, "start", START, "quick")
-    new = report.refreshed(page, results)
+    new = report.refreshed(f"above\n<!-- bench: start -->\nold figures\n{after}", results)
     assert "old figures" not in new
     assert "9.5" in new
     assert new.startswith("above\n<!-- bench: start -->\n")
     assert new.endswith(after)
     assert report.refreshed(new, results) == new
+    assert report.refreshed(f"above\n<!-- bench: start -->\n{after}", results) == new
+
+
+def test_the_page_of_figures_has_a_place_for_every_part() -> None:
+    page = (Path(__file__).parents[2] / "docs" / "performance.md").read_text(encoding="utf-8")
+    for part in ("machine", *report.SHOWN):
+        assert page.count(report.BEGIN.format(part=part)) == 1
+    assert page.count(report.END) == len(report.SHOWN) + 1
 
 
 def test_a_file_without_results_is_told_in_one_line(tmp_path: Path) -> None:
