@@ -60,7 +60,8 @@ class Exchange:
     def __post_init__(self) -> None:
         """Connect."""
         bootstrap = self.stage.bootstrap
-        self._producer = Producer({"bootstrap.servers": bootstrap, "linger.ms": 1, "enable.idempotence": True})
+        quick = {"linger.ms": 1, "enable.idempotence": True, "log_level": 0}
+        self._producer = Producer({"bootstrap.servers": bootstrap, **quick})
         # Data is answered at once; the wait is for an empty log only.
         self._consumer = Consumer({**consumer_config(bootstrap), "fetch.wait.max.ms": 100})
         self._consumer.assign([TopicPartition(self.relay.out, place, 0) for place in range(self.load.partitions)])
@@ -99,7 +100,8 @@ class Exchange:
             self.relay.check(deadline)
 
     def close(self) -> None:
-        """Disconnect."""
+        """Disconnect; what was not sent by now is not wanted any more."""
+        self._producer.purge()
         self._consumer.close()
 
 

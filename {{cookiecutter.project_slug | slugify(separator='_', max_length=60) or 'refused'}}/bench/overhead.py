@@ -121,7 +121,9 @@ def each_batch(spark: SparkSession, settings: Settings, write: Callable[[DataFra
 
 def in_python(spark: SparkSession, settings: Settings, sink: Callable[..., Any]) -> None:
     """Keys and values to a sink in Python workers."""
-    each_batch(spark, settings, lambda batch: batch.select("key", "value").mapInArrow(sink(settings), sinks.SENT))
+    each_batch(
+        spark, settings, lambda batch: batch.select("key", "value").mapInArrow(partial(sink, settings), sinks.SENT)
+    )
 
 
 def deduplicated(spark: SparkSession, settings: Settings) -> None:
@@ -131,7 +133,7 @@ def deduplicated(spark: SparkSession, settings: Settings) -> None:
 
     def write(batch: DataFrame) -> DataFrame:
         rows = apply(partial(relay, out), codec.decode(with_source(batch)), codec)
-        return rows.mapInArrow(sinks.judged(settings, ranges_of(batch)), sinks.SENT)
+        return rows.mapInArrow(partial(sinks.judged, settings, ranges_of(batch)), sinks.SENT)
 
     each_batch(spark, settings, write)
 

@@ -22,7 +22,7 @@ from pipeline.lanes.rows import chunks, lane_rows
 from pipeline.lanes.transaction import Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Iterable, Iterator
 
     from pipeline.flow.ranges import Range
     from pipeline.lanes.transaction import Sendable
@@ -31,7 +31,8 @@ if TYPE_CHECKING:
 SENT = "sent long"
 SECONDS = 60.0
 SERVE_EVERY = 10_000
-# A worker serves many batches: what it keeps between them lies here, by app.
+# A worker serves many batches: what it keeps between them lies here, by app. So all that runs in it is found by name,
+# in this module: a function that travels by its code would bring a table of its own with each batch.
 PRODUCERS: dict[str, Producer] = {}
 LEDGERS: dict[tuple[str, int], Ledger] = {}
 
@@ -64,39 +65,58 @@ def flushed(producer: Producer) -> None:
         raise PipelineError(msg)
 
 
-def idempotent(settings: Settings) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def idempotent(settings: Settings, batches: Iterator[Any]) -> Iterator[Any]:
     """Each worker keeps an idempotent producer; no transactions."""
     (out,) = settings.output.topics
-    config = producer_config(settings, "") | {"enable.idempotence": True}
-    for name in ("transactional.id", "transaction.timeout.ms"):
-        del config[name]
-
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
-        producer = PRODUCERS.get(settings.app.id) or PRODUCERS.setdefault(settings.app.id, Producer(config))
-        count = sum(send(producer, pairs(batch, out)) for batch in batches)
-        flushed(producer)
-        yield counted(count)
-
-    return write
+    producer = PRODUCERS.get(settings.app.id)
+    if producer is None:
+        config = producer_config(settings, "") | {"enable.idempotence": True}
+        for name in ("transactional.id", "transaction.timeout.ms"):
+            del config[name]
+        producer = PRODUCERS[settings.app.id] = Producer(config)
+    count = sum(send(producer, pairs(batch, out)) for batch in batches)
+    flushed(producer)
+    yield counted(count)
 
 
-def kept(settings: Settings) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def kept(settings: Settings, batches: Iterator[Any]) -> Iterator[Any]:
     """Each worker keeps a transactional producer; a transaction for each task."""
     (out,) = settings.output.topics
+    producer = PRODUCERS.get(settings.app.id)
+    if producer is None:
+        producer = Producer(producer_config(settings, f"{settings.app.id}.worker.{os.getpid()}"))
+        producer.init_transactions(SECONDS)
+        PRODUCERS[settings.app.id] = producer
+    taken = list(batches)
+    producer.begin_transaction()
+    count = sum(send(producer, pairs(batch, out)) for batch in taken)
+    producer.commit_transaction(SECONDS)
+    yield counted(count)
 
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
-        producer = PRODUCERS.get(settings.app.id)
-        if producer is None:
-            producer = Producer(producer_config(settings, f"{settings.app.id}.worker.{os.getpid()}"))
-            producer.init_transactions(SECONDS)
-            PRODUCERS[settings.app.id] = producer
-        taken = list(batches)
-        producer.begin_transaction()
-        count = sum(send(producer, pairs(batch, out)) for batch in taken)
-        producer.commit_transaction(SECONDS)
-        yield counted(count)
 
-    return write
+def fresh(settings: Settings, batches: Iterator[Any]) -> Iterator[Any]:
+    """Each task makes its producer anew, and fences."""
+    (out,) = settings.output.topics
+    rows = [row for batch in batches for row in pairs(batch, out)]
+    committed(settings, task_number(), rows)
+    yield counted(len(rows))
+
+
+def judged(settings: Settings, ranges: list[Range], batches: Iterator[Any]) -> Iterator[Any]:
+    """The same, and the ledger judges each row; it is the worker's own, and gone with it."""
+    limits = settings.transaction
+    partition, first, until = ranges[task_number()]
+    place = (settings.app.id, partition)
+    ledger = LEDGERS.get(place)
+    if ledger is None:
+        ledger = LEDGERS[place] = Ledger(settings.dedup)
+    rows = lane_rows(batches, partition, first, until, settings.identity)
+    count = 0
+    for chunk in chunks(rows, first, until, max_rows=limits.chunk_rows, max_seconds=limits.chunk_seconds):
+        verdict = judge(chunk.rows, ledger, drop_stale=False)
+        committed(settings, partition, verdict.outputs)
+        count += len(verdict.outputs)
+    yield counted(count)
 
 
 def committed(settings: Settings, partition: int, rows: Iterable[Sendable]) -> None:
@@ -106,37 +126,6 @@ def committed(settings: Settings, partition: int, rows: Iterable[Sendable]) -> N
     transaction.begin()
     transaction.send_all(rows)
     transaction.commit()
-
-
-def fresh(settings: Settings) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """Each task makes its producer anew, and fences."""
-    (out,) = settings.output.topics
-
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
-        rows = [row for batch in batches for row in pairs(batch, out)]
-        committed(settings, task_number(), rows)
-        yield counted(len(rows))
-
-    return write
-
-
-def judged(settings: Settings, ranges: list[Range]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The same, and the ledger judges each row; it is the worker's own, and gone with it."""
-    limits = settings.transaction
-
-    def write(batches: Iterator[Any]) -> Iterator[Any]:
-        partition, first, until = ranges[task_number()]
-        place = (settings.app.id, partition)
-        ledger = LEDGERS.get(place) or LEDGERS.setdefault(place, Ledger(settings.dedup))
-        rows = lane_rows(batches, partition, first, until, settings.identity)
-        count = 0
-        for chunk in chunks(rows, first, until, max_rows=limits.chunk_rows, max_seconds=limits.chunk_seconds):
-            verdict = judge(chunk.rows, ledger, drop_stale=False)
-            committed(settings, partition, verdict.outputs)
-            count += len(verdict.outputs)
-        yield counted(count)
-
-    return write
 
 
 def task_number() -> int:
