@@ -25,9 +25,12 @@ from pipeline.errors import PipelineError
 from pipeline.lanes.topics import Topics
 from pipeline.local.broker import Broker
 from pipeline.local.processes import signal_all, tree
+from pipeline.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
+
+    from pipeline.settings import Settings
 
 # A start takes 10 to 20 s on two cores; a pipeline that has written nothing for so long never will.
 STALL_SECONDS = 120.0
@@ -90,7 +93,7 @@ class Stage:
                 stderr=log,
                 start_new_session=True,
             )
-        relay = Relay(process, out, folder / "log", started)
+        relay = Relay(process, source, out, folder, started)
         try:
             yield relay
         finally:
@@ -102,16 +105,22 @@ class Relay:
     """A peer that runs."""
 
     process: subprocess.Popen[bytes]
+    source: str
     out: str
-    log: Path
+    folder: Path
     started: float
+
+    @property
+    def settings(self) -> Settings:
+        """What it runs by, once it has started."""
+        return load(self.folder / "pipeline.toml", {})
 
     def check(self, deadline: float) -> None:
         """Raise with the end of its log if it has ended by itself, or the time is over."""
         ended = self.process.poll()
         if ended is not None or time.monotonic() > deadline:
             why = "wrote nothing more in time" if ended is None else f"ended by itself, exit code {ended}"
-            lines = self.log.read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:]
+            lines = (self.folder / "log").read_text(encoding="utf-8", errors="replace").splitlines()[-TAIL:]
             raise PipelineError("\n".join([f"the pipeline {why}; its log ends:", *lines]))
 
     def kill(self) -> None:

@@ -14,11 +14,14 @@ from __future__ import annotations
 import time
 from typing import TYPE_CHECKING, Any
 
+from confluent_kafka import ConsumerGroupTopicPartitions, TopicPartition
+
 from bench.figures import Point, spread, steady_rate
 from bench.machine import BROKER, PARTS, Sampler
 from bench.stage import STALL_SECONDS, UNCHANGED, Relay, Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, delete, exact, fill, stable_end
+from pipeline.kafka import REQUEST_SECONDS
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +30,6 @@ RECORDS = 2_000_000
 PARTITIONS = 8
 RUNS = 3
 LOOK_SECONDS = 0.05
-# Longer than a batch takes: all that will come has come.
-QUIET_SECONDS = 3.0
 
 
 def measure(
@@ -85,19 +86,28 @@ def relayed(stage: Stage, topic: str, load: Workload, environ: Mapping[str, str]
 
 
 def follow(stage: Stage, relay: Relay, load: Workload) -> list[Point]:
-    """What was seen of the output while it grew, until all of it is there and nothing more comes."""
+    """What was seen of the output while it grew, until the pipeline has told its consumer group that all is done."""
     seen: list[Point] = []
     moved = time.monotonic()
-    while True:
+    done = False
+    while not done:
+        # In this order: what is there when the group says so is all.
+        done = bool(seen) and seen[-1].offset >= load.distinct and settled(stage, relay, load.partitions) == load.made
         end = stable_end(stage.topics, relay.out, load.partitions)
-        now = time.monotonic()
         if end > (seen[-1].offset if seen else 0):
-            seen.append(Point(now, end))
-            moved = now
-        elif end >= load.distinct and now - moved > QUIET_SECONDS:
-            return seen
+            moved = time.monotonic()
+            seen.append(Point(moved, end))
         relay.check(moved + STALL_SECONDS)
         time.sleep(LOOK_SECONDS)
+    return seen
+
+
+def settled(stage: Stage, relay: Relay, partitions: int) -> int:
+    """How many source offsets the pipeline says to have settled, as lag tools see it."""
+    asked = [TopicPartition(relay.source, partition) for partition in range(partitions)]
+    request = ConsumerGroupTopicPartitions(relay.settings.group, asked)
+    answer = stage.topics.admin.list_consumer_group_offsets([request])[relay.settings.group].result(REQUEST_SECONDS)
+    return sum(max(place.offset, 0) for place in answer.topic_partitions)
 
 
 COLUMNS = (
