@@ -112,7 +112,7 @@ def relayed(stage: Stage, load: Workload, records: int, batch: int) -> Laps:
     laps = run(settings)
     (out,) = settings.output.topics
     exact(stage.bootstrap, out, load)
-    delete(stage.topics, topic, out, settings.lane_topic)
+    delete(stage.topics, topic, out, settings.lane_topic, settings.output.dead_letter_topic)
     return laps
 
 

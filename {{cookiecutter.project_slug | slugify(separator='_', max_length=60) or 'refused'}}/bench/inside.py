@@ -95,8 +95,8 @@ def spark_kept() -> Iterator[None]:
         running.stop()
 
 
-def app(stage: Stage, topic: str, partitions: int, batch: int, **more: Mapping[str, Any]) -> Settings:
-    """A provisioned app that relays the topic, in batches of so many records, into one of its own."""
+def described(stage: Stage, topic: str, partitions: int, batch: int, **more: Mapping[str, Any]) -> Settings:
+    """An app that relays the topic, in batches of so many records, into one of its own; it has no lanes yet."""
     out = stage.fresh(f"{topic}-out")
     create(stage.topics, out, partitions)
     folder = stage.folder / out
@@ -105,7 +105,12 @@ def app(stage: Stage, topic: str, partitions: int, batch: int, **more: Mapping[s
     values["source"]["max_offsets_per_trigger"] = batch
     for section, part in more.items():
         values.setdefault(section, {}).update(part)
-    settings = build(values)
+    return build(values)
+
+
+def app(stage: Stage, topic: str, partitions: int, batch: int, **more: Mapping[str, Any]) -> Settings:
+    """The same, provisioned."""
+    settings = described(stage, topic, partitions, batch, **more)
     provision(settings, lambda _: None)
     return settings
 

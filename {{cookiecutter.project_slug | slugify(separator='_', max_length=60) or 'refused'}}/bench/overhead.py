@@ -3,9 +3,10 @@
     python -m bench.overhead --records 200000 --batch 40000 --rounds 3      about 90 s
 
 Every step is a real run of the same records from the same topic, in batches of the same size, in one Spark; each adds
-one thing to the one before it. The steps run in another order in each round, and each of them once before that,
-unmeasured. Time is Spark's own of each whole trigger, without the first of a run. Ratios are of runs of the same round,
-so a machine that is slower for a minute does not favour a step. Each output is read back: nothing may be lost.
+one thing to the one before it. The steps run in another order in each round, after the first and the last of them
+have run once, unmeasured. Time is Spark's own of each whole trigger, without the first of a run. Ratios are of runs of
+the same round, so a machine that is slower for a minute does not favour a step. Each output is read back: nothing may
+be lost.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ from __future__ import annotations
 import os
 import random
 import threading
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
@@ -21,7 +22,7 @@ from pyspark.sql.streaming import StreamingQueryListener
 
 from bench import sinks
 from bench.figures import spread
-from bench.inside import app, run, spark_kept, with_endpoint
+from bench.inside import app, described, run, spark_kept, with_endpoint
 from bench.machine import BROKER, PARTS, Sampler
 from bench.peer import relay
 from bench.stage import Stage, alone
@@ -81,13 +82,13 @@ class Triggers(StreamingQueryListener):  # type: ignore[misc]
 
 @dataclass(frozen=True)
 class Step:
-    """A run with one thing more than the step before it; whether it drops repeats, for certain."""
+    """A run with one thing more than the step before it; whether it drops repeats, as a lane for certain."""
 
     name: str
     run: Callable[[SparkSession, Settings], None]
-    exact: bool = False
     judges: bool = False
-    sections: dict[str, dict[str, Any]] = field(default_factory=dict)
+    lanes: bool = False
+    metrics: bool = False
 
 
 def native(spark: SparkSession, settings: Settings, *, idempotence: bool) -> None:
@@ -150,28 +151,30 @@ STEPS = (
     Step("+ transactions", partial(in_python, sink=sinks.kept)),
     Step("+ fresh producer", partial(in_python, sink=sinks.fresh)),
     Step("+ dedup", deduplicated, judges=True),
-    Step("+ lane record", whole, exact=True),
-    Step("+ metrics", whole, exact=True, sections={"metrics": {}}),
+    Step("+ lane record", whole, lanes=True),
+    Step("+ metrics", whole, lanes=True, metrics=True),
 )
 
 
 def measure(stage: Stage, records: int = RECORDS, batch: int = BATCH, rounds: int = ROUNDS) -> dict[str, Any]:
-    """Each step once for nothing, then in so many rounds; medians, spreads and ratios."""
+    """All steps, in so many rounds; medians, spreads and ratios."""
     topic = stage.fresh("overhead")
     load = Workload(PARTITIONS)
     fill(stage.topics, topic, records, load, stage.say)
     done: dict[str, list[dict[str, float]]] = {step.name: [] for step in STEPS}
     chance = random.Random(1)  # noqa: S311  the same orders in each run
     with spark_kept():
-        spark = session(app(stage, topic, PARTITIONS, batch))
+        spark = session(described(stage, topic, PARTITIONS, batch))
         triggers = Triggers()
         spark.streams.addListener(triggers)
-        for number_of_round in range(rounds + 1):
+        for step in (STEPS[0], STEPS[-1]):
+            stepped(stage, spark, triggers, step, (topic, batch, load))
+        stage.say("overhead: warmed up")
+        for number_of_round in range(1, rounds + 1):
             for step in chance.sample(STEPS, len(STEPS)):
-                figures = stepped(stage, spark, triggers, step, (topic, batch, load))
-                if number_of_round:
-                    done[step.name].append(figures)
-            stage.say(f"overhead: round {number_of_round} of {rounds}{'' if number_of_round else ', to warm up'}")
+                done[step.name].append(stepped(stage, spark, triggers, step, (topic, batch, load)))
+                took = done[step.name][-1]["us"]
+                stage.say(f"overhead: round {number_of_round} of {rounds}: {step.name}: {took:.1f} us for a record")
         spark.streams.removeListener(triggers)
     delete(stage.topics, topic)
     return {"records": records, "batch": batch, "partitions": PARTITIONS, "steps": ratios(done)}
@@ -182,8 +185,8 @@ def stepped(
 ) -> dict[str, float]:
     """One run of one step."""
     topic, batch, load = work
-    sections = {name: with_endpoint() for name in step.sections}
-    settings = app(stage, topic, PARTITIONS, batch, **sections)
+    make = app if step.lanes else described
+    settings = make(stage, topic, PARTITIONS, batch, **({"metrics": with_endpoint()} if step.metrics else {}))
     (out,) = settings.output.topics
     triggers.begin()
     with Sampler(os.getpid(), stage.broker_pid) as sampler:
@@ -192,7 +195,7 @@ def stepped(
         msg = f"overhead: {step.name}: {len(triggers.milliseconds)} batches: give it more records"
         raise PipelineError(msg)
     check(step, count(stage.bootstrap, out, PARTITIONS, load.distinct), load)
-    delete(stage.topics, out, settings.lane_topic)
+    delete(stage.topics, out, *([settings.lane_topic, settings.output.dead_letter_topic] if step.lanes else []))
     cpu = sampler.moments[-1].cpu_seconds
     timed = triggers.milliseconds[1:]
     return {
@@ -205,7 +208,7 @@ def stepped(
 def check(step: Step, counted: Any, load: Workload) -> None:
     """Nothing is lost; repeats are all there, or none, as the step has it."""
     repeats = load.made - load.distinct
-    wrong = counted.duplicated > repeats if step.judges else counted.duplicated != (0 if step.exact else repeats)
+    wrong = counted.duplicated > repeats if step.judges else counted.duplicated != (0 if step.lanes else repeats)
     if counted.lost or wrong:
         msg = f"overhead: {step.name}: {counted.lost} records lost, {counted.duplicated} duplicated"
         raise PipelineError(msg)
