@@ -13,12 +13,9 @@ from __future__ import annotations
 
 import os
 import random
-import threading
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
-
-from pyspark.sql.streaming import StreamingQueryListener
 
 from bench import sinks
 from bench.figures import spread
@@ -27,6 +24,7 @@ from bench.machine import BROKER, PARTS, Sampler
 from bench.peer import relay
 from bench.stage import Stage, alone
 from bench.tables import Column, number, table, with_spread
+from bench.triggers import Triggers
 from bench.workload import Workload, count, delete, fill
 from pipeline.errors import PipelineError
 from pipeline.flow.codec import codec_of
@@ -49,35 +47,6 @@ BATCH = 40_000
 ROUNDS = 3
 PARTITIONS = 8
 END_SECONDS = 300.0
-
-
-class Triggers(StreamingQueryListener):  # type: ignore[misc]
-    """Milliseconds of each trigger of the query that runs, as Spark tells them."""
-
-    def __init__(self) -> None:
-        """None yet."""
-        super().__init__()
-        self.milliseconds: list[int] = []
-        self.ended = threading.Event()
-
-    def begin(self) -> None:
-        """Forget the last query."""
-        self.milliseconds = []
-        self.ended.clear()
-
-    def onQueryStarted(self, event: Any) -> None:  # noqa: N802  Spark's names
-        """Nothing to note."""
-
-    def onQueryIdle(self, event: Any) -> None:  # noqa: N802
-        """Nothing to note."""
-
-    def onQueryProgress(self, event: Any) -> None:  # noqa: N802
-        """A trigger is done."""
-        self.milliseconds.append(event.progress.durationMs["triggerExecution"])
-
-    def onQueryTerminated(self, event: Any) -> None:  # noqa: N802, ARG002
-        """All were told."""
-        self.ended.set()
 
 
 @dataclass(frozen=True)

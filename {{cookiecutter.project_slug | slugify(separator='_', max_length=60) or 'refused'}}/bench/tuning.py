@@ -71,7 +71,7 @@ def measure(stage: Stage, only: str = "", rounds: int = 2) -> dict[str, Any]:
     chance = random.Random(1)  # noqa: S311  the same orders in each run
     found: dict[str, Any] = {}
     for goal in GOALS:
-        if goal.name not in (only or goal.name):
+        if only and goal.name != only:
             continue
         runs: dict[str, list[dict[str, float]]] = {named(choice): [] for choice in goal.choices}
         for _ in range(rounds):

@@ -3,12 +3,15 @@
 from __future__ import annotations
 
 import json
+from importlib import import_module
+from inspect import signature
 from pathlib import Path
 from typing import Any
 from xml.etree import ElementTree as ET
 
 import pytest
 from bench import report
+from bench.__main__ import BY_NAME, LONG, QUICK
 from bench.figures import spread
 from bench.growth import cost
 from bench.inside import Lap
@@ -16,8 +19,10 @@ from bench.latency import grown
 from bench.overhead import ratios
 from bench.plot import draw
 from bench.tables import Column, number, table, with_spread
+from bench.tuning import GOALS, named
 
 from pipeline.errors import PipelineError
+from pipeline.settings import KEYS
 
 SVG = "{http://www.w3.org/2000/svg}"
 START = {"runs": [{"start": 9.5, "recovery": 12.25}], "start": spread([9.5]), "recovery": spread([12.25])}
@@ -75,6 +80,20 @@ def test_the_page_of_figures_has_a_place_for_every_part() -> None:
     for part in ("machine", *report.SHOWN):
         assert page.count(report.BEGIN.format(part=part)) == 1
     assert page.count(report.END) == len(report.SHOWN) + 1
+
+
+@pytest.mark.parametrize("options", [QUICK, BY_NAME, LONG], ids=["quick", "by name", "long"])
+def test_every_part_takes_the_options_that_it_is_run_with(options: dict[str, dict[str, Any]]) -> None:
+    for part, given in options.items():
+        signature(import_module(f"bench.{part}").measure).bind("stage", **given)
+    assert set(LONG) == set(report.SHOWN) == set(QUICK) | set(BY_NAME)
+
+
+def test_a_choice_is_named_as_it_stands_in_the_settings_file() -> None:
+    choices = [named(choice) for goal in GOALS for choice in goal.choices]
+    assert {"as shipped", "spark.master = local[8,4]", "source.max_offsets_per_trigger = 50000"} <= set(choices)
+    known = {f"{section}.{key}" for section, keys in KEYS.items() for key in keys}
+    assert {choice.partition(" = ")[0] for choice in choices} - known == {"as shipped"}
 
 
 def test_a_file_without_results_is_told_in_one_line(tmp_path: Path) -> None:
