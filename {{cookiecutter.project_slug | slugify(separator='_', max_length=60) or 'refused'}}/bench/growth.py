@@ -16,9 +16,9 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.figures import fit, slope
+from bench.figures import fit
 from bench.inside import Lap, app, run, spark_kept
-from bench.machine import JVM, WORKERS, Sampler
+from bench.machine import Sampler, flatness
 from bench.stage import Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, delete, exact, fill
@@ -98,7 +98,7 @@ def by_records(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], dict[s
     for records in scale.records:
         with Sampler(os.getpid(), stage.broker_pid) as sampler:
             done = relayed(stage, Workload(PARTITIONS), records, scale.record_batch)
-        memory = flatness(sampler)
+        memory = flatness(sampler.moments)
         rows.append({"records": records, "rate": done.rate, "batch_ms": median_ms(done.laps), **memory})
         stage.say(f"growth: {records:,} records: {done.rate:,.0f} records/s")
     return [{name: value for name, value in row.items() if name != "points"} for row in rows], memory
@@ -133,23 +133,6 @@ def cost(laps: Sequence[Lap]) -> dict[str, Any]:
             {"records": lap.records, "lanes": lap.lanes, "ms": lap.seconds * 1000, "off_ms": off}
             for lap, off in zip(laps, found.residuals, strict=True)
         ],
-    }
-
-
-def flatness(sampler: Sampler) -> dict[str, Any]:
-    """Memory over time: the second quarter against the last, and the rise in the second half."""
-    first = sampler.moments[0].at
-    points = [
-        (moment.at - first, (moment.bytes.get(JVM, 0) + moment.bytes.get(WORKERS, 0)) / 1e6)
-        for moment in sampler.moments
-    ]
-    quarter = len(points) // 4
-    late = points[2 * quarter :]
-    return {
-        "early_mb": statistics.median(size for _, size in points[quarter : 2 * quarter]),
-        "late_mb": statistics.median(size for _, size in points[3 * quarter :]),
-        "rise_mb_per_minute": slope(late) * 60,
-        "points": points[:: max(len(points) // 400, 1)],
     }
 
 

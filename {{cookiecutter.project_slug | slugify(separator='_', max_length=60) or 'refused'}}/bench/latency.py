@@ -1,6 +1,7 @@
 """`python -m bench.latency`: how long a record takes from its making to a reader.
 
     python -m bench.latency --rate 5000 --partitions 8 --seconds 60     about 100 s
+    python -m bench.latency --seconds 3600                              an hour: does memory stay flat?
     PIPELINE_SPARK__MASTER='local[8,4]' python -m bench.latency         another setting, by environment
 
 Records are sent at an even rate; each holds the time at which it was made. A read_committed reader takes the time at
@@ -19,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, Producer, TopicPartition
 
 from bench.figures import QUANTILES, quantile
-from bench.machine import BROKER, PARTS, Sampler
+from bench.machine import BROKER, PARTS, Sampler, flatness
 from bench.stage import STALL_SECONDS, UNCHANGED, Relay, Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, create, delete, id_of, is_record, time_of
@@ -60,7 +61,8 @@ class Exchange:
     def __post_init__(self) -> None:
         """Connect."""
         bootstrap = self.stage.bootstrap
-        quick = {"linger.ms": 1, "enable.idempotence": True, "log_level": 0}
+        # Java's default since Kafka 4. Without a pause each record is a request of its own, which keeps a core busy.
+        quick = {"linger.ms": 5, "enable.idempotence": True, "log_level": 0}
         self._producer = Producer({"bootstrap.servers": bootstrap, **quick})
         # Data is answered at once; the wait is for an empty log only.
         self._consumer = Consumer({**consumer_config(bootstrap), "fetch.wait.max.ms": 100})
@@ -143,9 +145,11 @@ def measured(  # noqa: PLR0913, PLR0917  the stage, and what is asked for
     start = time.monotonic() + warm
     exchange.pace(rate, lambda: time.monotonic() >= start)
     before, first, since = scrape(endpoint), sampler.until(time.monotonic()), time.time_ns()
+    own = time.process_time()
     stage.say(f"latency: {rate:,} records/s for {seconds:g} s")
     exchange.pace(rate, lambda: time.time_ns() >= since + int(seconds * NANO))
     after, last, until = scrape(endpoint), sampler.until(time.monotonic()), time.time_ns()
+    own = time.process_time() - own
     exchange.finish()
     lasted = [(read - made) / 1e6 for made, read in exchange.read.values() if since <= made < until]
     if exchange.duplicated:
@@ -163,8 +167,10 @@ def measured(  # noqa: PLR0913, PLR0917  the stage, and what is asked for
             part: (last.cpu_seconds.get(part, 0.0) - first.cpu_seconds.get(part, 0.0)) / taken
             for part in (*PARTS, BROKER)
         },
+        "bench_cores": own / taken,
         "other_cores": (last.other_seconds - first.other_seconds) / taken,
         "peak_mb": sampler.peak(*PARTS) / 1e6,
+        "memory": flatness([moment for moment in sampler.moments if first.at <= moment.at <= last.at]),
         "curve": [quantile(lasted, share / 100) for share in range(1, 101)],
         **own_figures(before, after, taken),
     }
@@ -205,13 +211,13 @@ def grown(before: Buckets, after: Buckets) -> Buckets:
 
 
 def show(result: dict[str, Any]) -> str:
-    """Two tables: what a reader sees, and where the time goes."""
+    """What a reader sees, where the time goes, and whether memory grows."""
     milliseconds = number(0)
     first = table(
         (
             Column("records", "records", milliseconds),
             *(Column(name, f"{name}, ms", milliseconds) for name in (*QUANTILES, "max")),
-            Column("busy", "cores: job, broker, other", str),
+            Column("busy", "cores: job, broker, bench, other", str),
             Column("peak_mb", "peak MB", milliseconds),
         ),
         [{**result, "busy": cores(result)}],
@@ -226,13 +232,19 @@ def show(result: dict[str, Any]) -> str:
         (Column("what", f"of {result['batches']} batches", str), Column("ms", "mean, ms", number(1))),
         [{"what": what, "ms": spent} for what, spent in rows],
     )
-    return f"{first}\n\n{second}"
+    memory = result["memory"]
+    third = (
+        f"Memory of Java process and workers: {memory['early_mb']:,.0f} MB in the second quarter of the time, "
+        f"{memory['late_mb']:,.0f} MB in the last; {memory['rise_mb_per_minute']:+.1f} MB a minute in the second half."
+    )
+    return f"{first}\n\n{second}\n\n{third}"
 
 
 def cores(result: dict[str, Any]) -> str:
     """Cores that were busy on average."""
     job = sum(result["cores"][part] for part in PARTS)
-    return f"{job:.2f}, {result['cores'][BROKER]:.2f}, {result['other_cores']:.2f}"
+    rest = f"{result['bench_cores']:.2f}, {result['other_cores']:.2f}"
+    return f"{job:.2f}, {result['cores'][BROKER]:.2f}, {rest}"
 
 
 if __name__ == "__main__":

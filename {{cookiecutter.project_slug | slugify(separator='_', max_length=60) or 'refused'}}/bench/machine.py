@@ -9,18 +9,23 @@ from __future__ import annotations
 
 import os
 import platform
+import statistics
 import threading
 import time
 from collections import defaultdict
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple, Self
+from typing import TYPE_CHECKING, Any, NamedTuple, Self
+
+from bench.figures import slope
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator
+    from collections.abc import Iterator, Sequence
 
 TICK = os.sysconf("SC_CLK_TCK")
 PAGE = os.sysconf("SC_PAGE_SIZE")
 EVERY_SECONDS = 0.2
+# What is kept of a curve: a picture shows no more.
+POINTS = 400
 PROC = Path("/proc")
 DRIVER, JVM, WORKERS, BROKER = "driver", "jvm", "workers", "broker"
 PARTS = (DRIVER, JVM, WORKERS)
@@ -160,6 +165,21 @@ class Sampler:
     def _work(self) -> None:
         while not self._ended.wait(EVERY_SECONDS):
             self.look()
+
+
+def flatness(moments: Sequence[Moment]) -> dict[str, Any]:
+    """Memory of Java process and workers over time: the second quarter and the last, the rise in the second half."""
+    first = moments[0].at
+    points = [
+        (moment.at - first, (moment.bytes.get(JVM, 0) + moment.bytes.get(WORKERS, 0)) / 1e6) for moment in moments
+    ]
+    quarter = len(points) // 4
+    return {
+        "early_mb": statistics.median(size for _, size in points[quarter : 2 * quarter]),
+        "late_mb": statistics.median(size for _, size in points[3 * quarter :]),
+        "rise_mb_per_minute": slope(points[2 * quarter :]) * 60,
+        "points": points[:: max(len(points) // POINTS, 1)],
+    }
 
 
 def busy() -> float:

@@ -10,7 +10,21 @@ from statistics import median
 
 import pytest
 from bench.figures import Point, fit, quantile, slope, spread, steady_rate
-from bench.machine import DRIVER, JVM, TICK, WORKERS, Sampler, descendants, parse_busy, parse_stat, part_of, processes
+from bench.machine import (
+    BROKER,
+    DRIVER,
+    JVM,
+    TICK,
+    WORKERS,
+    Moment,
+    Sampler,
+    descendants,
+    flatness,
+    parse_busy,
+    parse_stat,
+    part_of,
+    processes,
+)
 from bench.workload import REPEAT_EVERY, Made, Workload, id_of, time_of
 from hypothesis import given
 from hypothesis import strategies as st
@@ -92,6 +106,15 @@ def test_a_core_that_is_idle_or_waits_for_a_disk_is_not_busy() -> None:
 )
 def test_a_process_belongs_to_the_part_that_its_command_names(command: bytes, part: str) -> None:
     assert part_of(command) == part
+
+
+def test_memory_that_grows_is_told_by_its_quarters_and_its_rise() -> None:
+    moments = [Moment(100.0 + at, {}, {JVM: int(1e9), WORKERS: at * 1_000_000, BROKER: 7}, 0.0) for at in range(40)]
+    found = flatness(moments)
+    assert found["early_mb"] == 1_014.5
+    assert found["late_mb"] == 1_034.5
+    assert found["rise_mb_per_minute"] == pytest.approx(60.0)
+    assert found["points"][0] == (0.0, 1_000.0)
 
 
 def test_a_child_is_found_and_what_it_costs_is_counted_until_after_its_end() -> None:

@@ -37,10 +37,12 @@ LATENCY: dict[str, Any] = {
     "max": 120.0,
     "peak_mb": 900.0,
     "other_cores": 0.1,
+    "bench_cores": 0.2,
     "cycle_ms": 300.0,
     "batch_ms": 250.0,
     "transaction_ms": 90.0,
     "phases_ms": {"fence": 10.0, "commit": 20.0},
+    "memory": {"early_mb": 800.0, "late_mb": 810.0, "rise_mb_per_minute": 1.5},
     "cores": {"driver": 0.1, "jvm": 0.5, "workers": 0.2, "broker": 0.3},
 }
 
