@@ -26,7 +26,7 @@ QUICK: dict[str, Options] = {
     "latency": {"seconds": 15.0, "warm": 8.0},
     "start": {"records": 200_000, "runs": 1},
     "growth": {},
-    "overhead": {"records": 100_000, "batch": 25_000, "rounds": 2},
+    "overhead": {"records": 60_000, "batch": 15_000, "rounds": 2},
 }
 # Too long for a quick look; by name, and in a long run.
 BY_NAME: dict[str, Options] = {"tuning": {}}
