@@ -1,6 +1,7 @@
 """The mutants: what each one breaks, where, and the test that must then fail.
 
-Those of the lanes stand here, those of values and dead letters in `values.py`, of benchmarks in `measured.py`. Nothing under `src/` knows of them.
+Those of the lanes stand here, those of values and dead letters in `values.py`, of benchmarks in `measured.py`. Nothing
+under `src/` knows of them.
 """
 
 from __future__ import annotations
