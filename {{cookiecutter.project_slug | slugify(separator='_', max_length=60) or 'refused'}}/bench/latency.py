@@ -61,7 +61,7 @@ def measure(  # noqa: PLR0913, PLR0917  what is asked for
         closing(Exchange(stage, topic, relay, Workload(partitions, seed=11))) as exchange,
     ):
         result = measured(stage, exchange, sampler, f"http://127.0.0.1:{port}", rate, seconds, warm)
-    delete(stage.topics, topic, relay.out)
+    delete(stage.topics, topic, *relay.topics)
     return result
 
 

@@ -14,6 +14,7 @@ import subprocess
 import sys
 import tempfile
 import time
+import uuid
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -69,9 +70,9 @@ class Stage:
         print(f"[{time.monotonic() - self.started:6.1f} s] {line}", file=sys.stderr, flush=True)
 
     def fresh(self, name: str) -> str:
-        """A name that was not used yet."""
+        """A name that was not used yet, by nobody on this broker."""
         self._used += 1
-        return f"{name}-{self._used}"
+        return f"{name}-{self._used}-{uuid.uuid4().hex[:6]}"
 
     @contextmanager
     def relay(self, source: str, partitions: int, out: str = "", **environ: str) -> Iterator[Relay]:
@@ -114,6 +115,11 @@ class Relay:
     def settings(self) -> Settings:
         """What it runs by, once it has started."""
         return load(self.folder / "pipeline.toml", {})
+
+    @property
+    def topics(self) -> tuple[str, ...]:
+        """All that it has written to."""
+        return self.out, self.settings.lane_topic, self.settings.output.dead_letter_topic
 
     def check(self, deadline: float) -> None:
         """Raise with the end of its log if it has ended by itself, or the time is over."""

@@ -75,7 +75,7 @@ def started(stage: Stage, topic: str, load: Workload, environ: dict[str, str]) -
             recovery = first_record(reader, relay, ends) - killed
             follow(stage, relay, load)
     exact(stage.bootstrap, out, load)
-    delete(stage.topics, out)
+    delete(stage.topics, *relay.topics)
     return {"start": start, "recovery": recovery}
 
 

@@ -65,7 +65,7 @@ def relayed(stage: Stage, topic: str, load: Workload, environ: Mapping[str, str]
         ended = time.monotonic()
     stopped = time.monotonic() - ended
     counted = exact(stage.bootstrap, relay.out, load)
-    delete(stage.topics, relay.out)
+    delete(stage.topics, *relay.topics)
     first, last = seen[0], seen[-1]
     moment = sampler.until(last.at)
     cpu = {part: moment.cpu_seconds.get(part, 0.0) for part in (*PARTS, BROKER)}
