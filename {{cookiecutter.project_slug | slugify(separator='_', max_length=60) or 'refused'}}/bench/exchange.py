@@ -68,11 +68,16 @@ class Exchange:
                 else:
                     self.read[number] = (time_of(value), now)
 
+    @property
+    def waiting(self) -> int:
+        """How many records were made that nobody has read yet."""
+        return self.load.distinct - len(self.read)
+
     def finish(self) -> None:
         """Send nothing more, and read until all is there."""
         self._producer.flush(STALL_SECONDS)
         deadline = time.monotonic() + STALL_SECONDS
-        while len(self.read) < self.load.distinct:
+        while self.waiting:
             self.take()
             self.relay.check(deadline)
 

@@ -30,6 +30,7 @@ LATENCY: dict[str, Any] = {
     "rate": 5_000,
     "records": 1_000,
     "batches": 10,
+    "keeps_up": False,
     "curve": [float(share) for share in range(1, 101)],
     "p50": 50.0,
     "p95": 95.0,
@@ -63,6 +64,8 @@ def test_a_picture_shows_every_part_that_was_run(tmp_path: Path) -> None:
     assert any(text.startswith("Latency") for text in texts)
     assert {"9.5 s", "12.2 s", "p50 50, p99 99", "recovery after SIGKILL"} <= set(texts)
     assert (tmp_path / report.PICTURE).exists()
+    assert "did not keep up" in report.shown("latency", LATENCY)
+    assert "did not keep up" not in report.shown("latency", LATENCY | {"keeps_up": True})
 
 
 def test_only_what_stands_between_the_marks_of_a_part_is_rewritten(tmp_path: Path) -> None:
