@@ -7,10 +7,11 @@ from importlib import import_module
 from inspect import signature
 from pathlib import Path
 from typing import Any
+from unittest.mock import create_autospec
 from xml.etree import ElementTree as ET
 
 import pytest
-from bench import report
+from bench import report, tuning
 from bench.__main__ import BY_NAME, LONG, QUICK
 from bench.figures import spread
 from bench.growth import cost
@@ -18,6 +19,7 @@ from bench.inside import Lap
 from bench.latency import grown
 from bench.overhead import ratios
 from bench.plot import draw
+from bench.stage import Stage
 from bench.tables import Column, number, table, with_spread
 from bench.tuning import GOALS, named
 
@@ -99,6 +101,25 @@ def test_a_choice_is_named_as_it_stands_in_the_settings_file() -> None:
     assert {"as shipped", "spark.master = local[8,4]", "source.max_offsets_per_trigger = 50000"} <= set(choices)
     known = {f"{section}.{key}" for section, keys in KEYS.items() for key in keys}
     assert {choice.partition(" = ")[0] for choice in choices} - known == {"as shipped"}
+
+
+def test_each_choice_of_a_goal_runs_once_in_each_round_and_is_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran: list[str] = []
+
+    def figures(_: Stage, environ: dict[str, str]) -> dict[str, float]:
+        ran.append(named(environ))
+        return {"p50, ms": float(len(ran))}
+
+    choices: tuple[dict[str, str], ...] = ({}, {"PIPELINE_SPARK__MASTER": "local[8,4]"})
+    goals = (tuning.Goal("speed", figures, choices), tuning.Goal("other", figures, choices))
+    monkeypatch.setattr(tuning, "GOALS", goals)
+    result = tuning.measure(create_autospec(Stage, instance=True), only="speed", rounds=3)
+    assert list(result["goals"]) == ["speed"]
+    assert [len(ran), ran.count("as shipped")] == [6, 3]
+    assert result["goals"]["speed"][0]["p50, ms"]["runs"] == 3
+    assert "spark.master = local[8,4]" in tuning.show(result)
+    with pytest.raises(PipelineError, match="no such goal: speeed"):
+        tuning.measure(create_autospec(Stage, instance=True), only="speeed")
 
 
 def test_a_file_without_results_is_told_in_one_line(tmp_path: Path) -> None:
