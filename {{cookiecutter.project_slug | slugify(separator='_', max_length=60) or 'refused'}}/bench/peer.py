@@ -11,7 +11,7 @@ import os
 import sys
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pipeline import cli
 from pipeline.flow import job
@@ -21,13 +21,15 @@ from pipeline.lanes.provision import provision
 from pipeline.settings import load
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from pyspark.sql import DataFrame
 
 
-def settings_text(environ: dict[str, str]) -> str:
+def sections(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Settings that say only what the work demands."""
     out = environ["OUT_TOPIC"]
-    sections = {
+    return {
         "app": {"id": f"{out}-relay"},
         "source": {"bootstrap": environ["BOOTSTRAP"], "topic": environ["IN_TOPIC"]},
         "output": {
@@ -42,8 +44,12 @@ def settings_text(environ: dict[str, str]) -> str:
         "spark": {"checkpoint": str(Path(environ["STATE_DIR"], "checkpoint"))},
         "metrics": {"port": 0},
     }
+
+
+def settings_text(environ: Mapping[str, str]) -> str:
+    """The same as a file."""
     lines = []
-    for section, values in sections.items():
+    for section, values in sections(environ).items():
         lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
     return "\n".join(lines)
 
@@ -56,7 +62,7 @@ def relay(out: str, events: DataFrame) -> DataFrame:
 def main() -> None:
     """Provision, and run as the command line does."""
     path = Path(os.environ["STATE_DIR"], "pipeline.toml")
-    path.write_text(settings_text(dict(os.environ)), encoding="utf-8")
+    path.write_text(settings_text(os.environ), encoding="utf-8")
     provision(load(path), print)
     job.Job = partial(job.Job, transform=partial(relay, os.environ["OUT_TOPIC"]))  # type: ignore[misc,assignment]
     sys.argv = ["pipeline", "run", "--settings", str(path)]

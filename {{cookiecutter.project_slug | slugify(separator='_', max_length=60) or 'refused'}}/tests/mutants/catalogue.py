@@ -1,11 +1,11 @@
 """The mutants: what each one breaks, where, and the test that must then fail.
 
-Those of the lanes stand here, those of values and dead letters in `values.py`, of verdicts in `verdicts.py`. Nothing
-under `src/` knows of them.
+Those of the lanes stand here, all others in files of their own. Nothing under `src/` knows of them.
 """
 
 from __future__ import annotations
 
+from tests.mutants.measured import MEASURED
 from tests.mutants.mutant import Mutant
 from tests.mutants.values import VALUES
 from tests.mutants.verdicts import VERDICTS
@@ -189,4 +189,5 @@ return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
     ),
     *VALUES,
     *VERDICTS,
+    *MEASURED,
 )
