@@ -102,6 +102,13 @@ class Transaction(Section):
     chunk_seconds: float = Field(default=5.0, gt=0)
 
 
+class Delivery(Section):
+    """What a reader finds after a crash, and what becomes visible at once."""
+
+    semantics: Literal["exactly-once", "at-least-once", "at-most-once"] = "exactly-once"
+    atomicity: Literal["lane", "batch"] = "lane"
+
+
 class Codec(Section):
     """How source values become columns, and records become values."""
 
@@ -152,6 +159,7 @@ class Settings(Section):
     identity: Identity = Identity()
     dedup: Dedup = Dedup()
     transaction: Transaction = Transaction()
+    delivery: Delivery = Delivery()
     codec: Codec = Codec()
     spark: Spark = Spark()
     metrics: Metrics = Metrics()

@@ -19,12 +19,14 @@ from pipeline.flow.ranges import ranges_of
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import lane_rows
-from pipeline.lanes.writer import LaneTask, LaneWriter
+from pipeline.lanes.weaker import writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
+
+    from pipeline.lanes.writer import LaneTask
 
 REPORT_SCHEMA = "partition int, report string, record binary"
 REPORT_ARROW = pa.schema([("partition", pa.int32()), ("report", pa.string()), ("record", pa.binary())])
@@ -97,7 +99,7 @@ def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
 
 def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
     """Write a lane; a reason to stop is a result, since Spark would only repeat an exception."""
-    writer = LaneWriter(task)
+    writer = writer_of(task)
     try:
         names, schemas = task.settings.identity, task.schemas
         writer.write(lane_rows(batches, task.partition, task.first, task.until, names, schemas))

@@ -116,7 +116,7 @@ class Job:
         checked.check_lanes()
         run, recalled = take_over(self.settings, checked.source)
         check_log(self.settings, next_offsets(recalled))
-        self.observer.on_start(run, recalled)
+        self.observer.on_start(run, recalled, self.settings.delivery)
         fault_point("before query")
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = location(self.settings, scratch)

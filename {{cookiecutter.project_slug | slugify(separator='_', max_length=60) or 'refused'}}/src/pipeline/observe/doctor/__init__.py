@@ -58,6 +58,7 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "packages": machine.packages,
     "Spark connector": machine.connector,
     "schema": machine.schema,
+    "delivery": machine.delivery,
     "source cluster": clusters.source_cluster,
     "output cluster": clusters.output_cluster,
     "source topic": source.source_topic,
