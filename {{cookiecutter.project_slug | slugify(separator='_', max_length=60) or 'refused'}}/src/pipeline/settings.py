@@ -180,6 +180,11 @@ class Settings(Section):
         """The cluster of the output; the source's unless given apart."""
         return self.output.bootstrap or self.source.bootstrap
 
+    @property
+    def batch_id(self) -> str:
+        """The transactional id under which whole batches are written; no lane's, since those end in numbers."""
+        return f"{self.app.id}.{self.source.topic}.batch"
+
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""
         return f"{self.app.id}.{self.source.topic}.{partition}"

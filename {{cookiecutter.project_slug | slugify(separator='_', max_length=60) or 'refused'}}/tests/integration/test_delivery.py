@@ -116,7 +116,8 @@ def test_an_output_that_could_not_be_delivered_is_repeated_or_lost_but_never_bot
     broker: Broker, monkeypatch: pytest.MonkeyPatch, semantics: str, expected: list[int]
 ) -> None:
     app = app_with(broker, semantics)
-    real, failed = Outlet.send, []
+    real = Outlet.send
+    failed: list[bool] = []
 
     def send(self: Outlet, *parts: Iterable[Sendable]) -> None:
         if failed:

@@ -6,16 +6,16 @@ says is handed on; a batch that does not add up stops the job.
 
 from __future__ import annotations
 
-import zipimport
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import ranges_of
+from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
+from pipeline.flow.together import written_together
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import lane_rows
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 
     from pipeline.lanes.writer import LaneTask
 
-REPORT_SCHEMA = "partition int, report string, record binary"
-REPORT_ARROW = pa.schema([("partition", pa.int32()), ("report", pa.string()), ("record", pa.binary())])
 # A record handed over travels with every task of the batch; a larger one is cheaper for its own task to read.
 HAND_OVER_BYTES = 65_536
 
@@ -63,8 +61,10 @@ def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes:
     ranges = ranges_of(batch)
     if not ranges:
         return []
-    written = rows(batch).mapInArrow(task_body(lanes.tasks(ranges)), REPORT_SCHEMA)
-    check_plan(written, batch, writer=True, stages=lanes.task.stages)
+    tasks, together = lanes.tasks(ranges), lanes.task.settings.delivery.atomicity == "batch"
+    made = rows(batch)
+    written = written_together(made, tasks) if together else made.mapInArrow(task_body(tasks), REPORT_SCHEMA)
+    check_plan(written, batch, writer=True, stages=lanes.task.stages, together=together)
     reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
@@ -87,12 +87,7 @@ def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
         task = tasks[context.partitionId()]
         if context.attemptNumber():  # an earlier attempt may have moved the lane: what was handed over is in doubt
             task = replace(task, recalled=None)
-        report = run_task(task, batches)
-        columns = [[report.partition], [report.as_text()], [report.record]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)],
-            schema=REPORT_ARROW,
-        )
+        yield report_rows([run_task(task, batches)])
 
     return write_lane
 
@@ -108,12 +103,3 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
         for _ in batches:  # Spark expects its input to be read to the end
             pass
     return writer.report
-
-
-def keep_zip_directories() -> None:
-    """Spare each task about 100 ms of CPU: PySpark has every zip on the path read anew for each one."""
-    zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
-
-
-def _keep(self: zipimport.zipimporter) -> None:
-    """What is on the path does not change while a job runs."""

@@ -1,4 +1,4 @@
-"""A gate at a fault point: the process that reaches it waits there, until whoever set it up kills it.
+"""A gate at a fault point: the process that reaches it waits there, until whoever set it up kills it or opens the gate.
 
 Guarantee: it hurts nobody by itself. It holds one process at one place, says so by a file, and lets it go on when
 nobody came for a minute. Loaded only where `PIPELINE_FAULTS` names it; see `pipeline.faults`.
@@ -14,7 +14,7 @@ from pathlib import Path
 from pipeline.faults import VARIABLE
 
 FOLDER, PLACE, NTH = "PIPELINE_GATE_FOLDER", "PIPELINE_GATE_PLACE", "PIPELINE_GATE_NTH"
-HITS, HELD = "hits", "held"
+HITS, HELD, OPEN = "hits", "held", "open"
 # Nobody came: a process that was forgotten here must not stay for ever.
 HELD_SECONDS = 60.0
 LOOK_SECONDS = 0.05
@@ -43,6 +43,10 @@ class Gate:
         """Whether a process waits there."""
         return (self.folder / HELD).exists()
 
+    def open(self) -> None:
+        """Let it go on."""
+        (self.folder / OPEN).touch()
+
 
 def hit(place: str) -> None:
     """What a fault point calls."""
@@ -51,7 +55,7 @@ def hit(place: str) -> None:
         return
     (folder / HELD).touch()
     deadline = time.monotonic() + HELD_SECONDS
-    while time.monotonic() < deadline:
+    while time.monotonic() < deadline and not (folder / OPEN).exists():
         time.sleep(LOOK_SECONDS)
 
 
