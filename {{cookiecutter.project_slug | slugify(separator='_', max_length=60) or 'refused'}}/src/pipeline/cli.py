@@ -47,6 +47,7 @@ app = typer.Typer(
 
 app.add_typer(cli_letters.app, name="dead-letters")
 app.command()(cli_choice.compare)
+app.command()(cli_choice.replay)
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)

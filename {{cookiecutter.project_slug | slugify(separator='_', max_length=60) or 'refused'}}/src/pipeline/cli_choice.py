@@ -1,19 +1,24 @@
-"""`pipeline compare`: what may be chosen, shown for what it is.
+"""`pipeline compare` shows the deliveries side by side; `pipeline replay` processes a stretch of the log once more.
 
-Guarantee: a comparison that does not show what each delivery promises ends with an exit code of its own.
+Guarantee: a comparison that does not show what each delivery promises, and a replay that was stopped before its end,
+say so; what a replay is to do is settled before anything is started.
 """
 
 from __future__ import annotations
 
 import json
+import signal
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated
 
 import typer
 from rich.console import Console
 
 from pipeline.errors import NotExact
 from pipeline.settings import load
+
+if TYPE_CHECKING:
+    from types import FrameType
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)
@@ -39,3 +44,46 @@ def compare(
     if not as_meant(results):
         msg = "a delivery did not show what it promises; see the tables"
         raise NotExact(msg)
+
+
+def replay(  # noqa: PLR0913  the stretch, and where it goes
+    settings_file: SettingsFile = DEFAULT_SETTINGS,
+    *,
+    start: Annotated[
+        str, typer.Option("--from", help="earliest, a time with its zone, an offset, or offsets:{...} by partition.")
+    ] = "earliest",
+    end: Annotated[str, typer.Option("--to", help="As --from; the record there is not read.")] = "latest",
+    into: Annotated[
+        list[str] | None, typer.Option("--into", help="The topic for all outputs, or <old>=<new> for each of them.")
+    ] = None,
+    app: Annotated[str, typer.Option("--app", help="Its app id; by default named after --into.")] = "",
+    as_json: AsJson = False,
+) -> None:
+    """Process a stretch of the log once more, into other topics, under another app id. Give it again to go on."""
+    from pipeline.flow.stretch import stretch_of  # noqa: PLC0415
+    from pipeline.lanes.provision import provision  # noqa: PLC0415
+    from pipeline.observe import logs  # noqa: PLC0415
+    from pipeline.observe.setup import observing  # noqa: PLC0415
+
+    live = load(settings_file)
+    if not into:
+        msg = "say into which topic: --into <topic>, or --into <old>=<new> for each output"
+        raise typer.BadParameter(msg)
+    stretch = stretch_of(live, start, end, into, app)
+    provision(stretch.settings, lambda _: None)
+    logs.set_up("json" if as_json else live.log.format)
+    with observing(stretch.settings) as observer:
+        from pipeline.flow.replay import Replay  # noqa: PLC0415  Spark takes a second to import
+
+        job = Replay(stretch, observer)
+
+        def stop(number: int, _: FrameType | None) -> None:
+            signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
+            job.stop.set()
+
+        for number in (signal.SIGTERM, signal.SIGINT):
+            signal.signal(number, stop)
+        left = job.run()
+        observer.say(
+            f"stopped on request, {left} offsets left: give the command again to go on" if left else "replayed"
+        )

@@ -89,7 +89,7 @@ class Job:
             spark = session(self.settings)
             exits.callback(stop_spark, spark)
             check_session(spark)
-            self._check_transform(spark, codec)
+            transform_checked(spark, rows_of(self.transform, codec), codec)
             while True:
                 try:
                     self._stream(spark, codec)
@@ -100,14 +100,6 @@ class Job:
                 else:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
-
-    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
-        return lambda raw: apply(self.transform, codec.decode(records(raw)), codec)
-
-    def _check_transform(self, spark: SparkSession, codec: Codec) -> None:
-        """Refuse a function that does not keep rows before a single one is read."""
-        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-        check_plan(self._rows(codec)(nothing), nothing, writer=False, stages=codec.stages)
 
     def _stream(self, spark: SparkSession, codec: Codec) -> None:
         """Take the lanes over and run the query until it ends."""
@@ -135,7 +127,7 @@ class Job:
             )
             self._lanes = Lanes(task, recalled)
             raw = stream(spark, self.settings, next_offsets(recalled))
-            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
+            writer = raw.writeStream.foreachBatch(self._on_batch(rows_of(self.transform, codec), checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
             try:
                 self._wait(query, checked)
@@ -229,6 +221,17 @@ def _watch_patiently(checked: Checked, stop_file: Path) -> None:
         except Unreachable:
             if stop_file.exists() or time.monotonic() > deadline:
                 raise
+
+
+def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callable[[DataFrame], DataFrame]:
+    """From raw records to the rows of the lane writer: codec and the user's function."""
+    return lambda raw: apply(transform, codec.decode(records(raw)), codec)
+
+
+def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
+    """Refuse a function that does not keep rows before a single one is read."""
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
+    check_plan(rows(nothing), nothing, writer=False, stages=codec.stages)
 
 
 def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:

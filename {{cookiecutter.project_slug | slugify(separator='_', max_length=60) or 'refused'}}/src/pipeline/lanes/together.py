@@ -21,7 +21,7 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import Stopped
 from pipeline.faults import fault_point
 from pipeline.kafka import producer_config, until_given_up
-from pipeline.lanes.judge import Judged, check_topics
+from pipeline.lanes.judge import Judged
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.outcome import Attempts
 from pipeline.lanes.recall import Recalled
@@ -95,8 +95,7 @@ class BatchLane(LaneWriter):
     def judge(self, part: Part, until: int) -> None:
         """Step 4."""
         ledger = Ledger.restore(self._settings.dedup, part.lane.producers)
-        part.judged = self._judge(part.rows, ledger)
-        check_topics(part.judged.outputs, self._settings.output.topics)
+        part.judged = self._judged(part.rows, ledger)
         part.value = self._encoded(advance(part.lane, until, ledger, part.judged))
 
     def put(self, part: Part, transaction: Transaction) -> None:

@@ -69,6 +69,7 @@ class LaneTask:
     schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
     topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
     stages: int = 0  # of the project's own, between source and user's function
+    into: Mapping[str, str] = field(default_factory=dict)  # other topics in place of those that the function names
 
 
 class LaneWriter:
@@ -143,12 +144,18 @@ class LaneWriter:
             return
         with commit.phase("judge"):  # 4
             ledger = Ledger.restore(self._settings.dedup, lane.producers)
-            judged = self._judge(rows, ledger)
-            check_topics(judged.outputs, self._settings.output.topics)
+            judged = self._judged(rows, ledger)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
         describe = partial(commit.describe, rows, written=len(judged.outputs))
         landed = self._transact(transaction, judged, Recalled(value, recalled.end), commit, describe)  # 5
         self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+
+    def _judged(self, rows: list[Row], ledger: Ledger) -> Judged:
+        judged = self._judge(rows, ledger)
+        if into := self._task.into:
+            judged.outputs = [(into.get(topic, topic), *rest) for topic, *rest in judged.outputs]
+        check_topics(judged.outputs, self._settings.output.topics)
+        return judged
 
     def _judge(self, rows: list[Row], ledger: Ledger) -> Judged:
         drop_stale = self._settings.dedup.stale == "drop"

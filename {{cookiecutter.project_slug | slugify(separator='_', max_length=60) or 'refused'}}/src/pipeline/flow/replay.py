@@ -1,0 +1,143 @@
+"""Replay: a stretch of the log once more, into other topics, under another app id. `pipeline replay` calls it.
+
+Guarantee: exactly once, as any job, and nothing of the live app is touched: lanes, outputs, dead letters, consumer
+group and transactional ids are the replay's own. Its lanes say how far it is, so it needs no checkpoint, and goes on
+after a kill where it was. It ends by itself: no record at or beyond its end is read.
+
+(`pipeline dead-letters replay` is another thing: it sends single dead letters back to the source.)
+"""
+
+from __future__ import annotations
+
+import tempfile
+import threading
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from pyspark.sql import DataFrame
+
+from pipeline.errors import SafeStop, Stopped
+from pipeline.faults import fault_point
+from pipeline.flow.batch import Lanes, write_batch
+from pipeline.flow.codec import codec_of
+from pipeline.flow.job import next_offsets, rows_of, transform_checked
+from pipeline.flow.preflight import check_log, check_topics
+from pipeline.flow.session import check_session, session, stop_spark
+from pipeline.flow.shutdown import close_lanes
+from pipeline.flow.source import batch
+from pipeline.flow.transform import transform
+from pipeline.lanes.record import decode
+from pipeline.lanes.takeover import take_over
+from pipeline.lanes.writer import LaneTask
+from pipeline.observe.progress import Batch
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import SparkSession
+
+    from pipeline.flow.stretch import Stretch
+    from pipeline.lanes.recall import Recalled
+    from pipeline.observe.progress import Observer
+
+
+@dataclass
+class Replay:
+    """One stretch of the log; `stop` may be set by a signal handler at any time."""
+
+    stretch: Stretch
+    observer: Observer
+    transform: Callable[[DataFrame], DataFrame] = transform
+
+    def __post_init__(self) -> None:
+        """Nothing is connected before `run`."""
+        self.settings = self.stretch.settings
+        self.stop = threading.Event()
+
+    def run(self) -> int:
+        """Process up to the end of the stretch, or until told to stop; returns the offsets that are left."""
+        codec = codec_of(self.stretch.live)  # schemas are those of the topics that the transform names
+        rows = rows_of(self.transform, codec)
+        spark = session(self.settings)
+        try:
+            check_session(spark)
+            transform_checked(spark, rows, codec)
+            checked = check_topics(self.settings)
+            run, recalled = take_over(self.settings, checked.source)
+            self._check_start(recalled)
+            check_log(self.settings, next_offsets(recalled))
+            self.observer.on_start(run, recalled, self.settings.delivery)
+            with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
+                stop_file = Path(scratch, "stop")
+                task = LaneTask(
+                    self.settings,
+                    run,
+                    checked.source.id,
+                    max_record_bytes=checked.max_record_bytes,
+                    batch_bytes=checked.batch_bytes,
+                    stop_file=str(stop_file),
+                    topic_bytes={**checked.topic_bytes, **self._limits(checked.topic_bytes)},
+                    schemas=codec.output_schemas(),
+                    stages=codec.stages,
+                    into=self.stretch.into,
+                )
+                try:
+                    return self._batches(spark, rows, Lanes(task, recalled), stop_file)
+                finally:
+                    stop_file.touch()
+                    close_lanes(self.settings, len(recalled), workers_may_run=False)
+        finally:
+            stop_spark(spark)
+
+    def _batches(
+        self, spark: SparkSession, rows: Callable[[DataFrame], DataFrame], lanes: Lanes, stop_file: Path
+    ) -> int:
+        total = self.stretch.left({})
+        number = 0
+        while True:
+            left = self.stretch.left(next_offsets(lanes.recalled))
+            self.observer.say(f"replayed={total - left} of={total} offsets")
+            if not left or self.stop.is_set():
+                return left
+            fault_point("before batch")
+            progress = Batch(number)
+            ranges = self.stretch.next_ranges(next_offsets(lanes.recalled))
+            if self.stop.is_set():
+                stop_file.touch()
+            reports = write_batch(as_rows(spark, batch(spark, self.settings, ranges)), rows, lanes)
+            lanes = lanes.after(reports)
+            self.observer.on_batch(progress.done(reports))
+            for report in reports:
+                try:
+                    report.raise_stop()
+                except Stopped:
+                    self.stop.set()
+            number += 1
+            self.stop.wait(max(self.settings.spark.trigger_seconds - progress.seconds, 0.0))
+
+    def _limits(self, topic_bytes: Mapping[str, int]) -> dict[str, int]:
+        """What a record may have under the name that the transform gives its topic."""
+        return {old: topic_bytes[new] for old, new in self.stretch.into.items()}
+
+    def _check_start(self, recalled: Mapping[int, Recalled]) -> None:
+        """A replay that is taken up again began where it is told to begin."""
+        for partition, lane in sorted(recalled.items()):
+            began = decode(lane.value).start_offset
+            if began != self.stretch.first[partition]:
+                msg = (
+                    f"replay {self.settings.app.id} began at offset {began} of partition {partition}, not at "
+                    f"{self.stretch.first[partition]}: give the same --from to go on with it, or another --into or --app"
+                )
+                raise SafeStop(msg)
+
+
+def as_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """A frame over the rows of another, as a stream's batch is one: the plan below it is not the user's to see."""
+    java = frame._jdf  # noqa: SLF001  no Python face
+    made = spark._jsparkSession.internalCreateDataFrame(  # noqa: SLF001
+        java.queryExecution().toRdd(),
+        java.schema(),
+        False,  # noqa: FBT003  not streaming; Java has no named arguments
+    )
+    return DataFrame(made, spark)
