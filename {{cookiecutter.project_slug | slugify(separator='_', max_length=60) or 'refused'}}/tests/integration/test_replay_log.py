@@ -43,6 +43,14 @@ def app(broker: Broker, tmp_path: Path) -> App:
     return app
 
 
+@pytest.fixture(scope="module")
+def unread(broker: Broker, tmp_path_factory: pytest.TempPathFactory) -> App:
+    """Return an app that never ran, on a source with records."""
+    app = new_app(broker.bootstrap, tmp_path_factory.mktemp("unread"), source={"max_offsets_per_trigger": 100})
+    app.send(300)
+    return app
+
+
 def new_names(app: App) -> list[str]:
     """Return `--into` for each output of the app."""
     return [f"{topic}={fresh('again')}" for topic in app.settings.output.topics]
@@ -111,33 +119,33 @@ def test_a_stretch_by_offsets_is_replayed_and_not_a_record_more(app: App) -> Non
         Replay(other, Observer(), payments(app.settings)).run()
 
 
-def test_a_stretch_by_time_begins_at_the_first_record_of_that_time(app: App) -> None:
+def test_a_stretch_by_time_begins_at_the_first_record_of_that_time(unread: App) -> None:
     between = datetime.now(UTC)
-    ended = app.ends()
-    app.send(200, seed=7)
-    stretch = stretch_of(app.settings, between.isoformat(), "latest", [fresh("again")])
+    ended = unread.ends()
+    unread.send(200, seed=7)
+    stretch = stretch_of(unread.settings, between.isoformat(), "latest", [fresh("again")])
     assert all(ended[lane] <= first <= ended[lane] + 1 for lane, first in stretch.first.items())
     assert stretch.settings.source.start.startswith("offsets:")
 
 
-def test_back_pressure_settings_bound_each_batch(app: App) -> None:
-    stretch = stretch_of(app.settings, "earliest", "latest", [fresh("again")])
+def test_back_pressure_settings_bound_each_batch(unread: App) -> None:
+    stretch = stretch_of(unread.settings, "earliest", "latest", [fresh("again")])
     ranges = stretch.next_ranges(stretch.first)
-    assert 0 < sum(until - first for first, until in ranges.values()) <= app.settings.source.max_offsets_per_trigger
+    assert 0 < sum(until - first for first, until in ranges.values()) <= unread.settings.source.max_offsets_per_trigger
 
 
 @pytest.mark.parametrize("wrong", ["live output", "two for all", "unknown", "nothing there", "no zone", "live app"])
 def test_what_would_touch_the_live_app_or_means_nothing_is_refused_before_anything_is_made(
-    app: App, wrong: str
+    unread: App, wrong: str
 ) -> None:
-    receipts, _ = app.settings.output.topics
+    receipts, _ = unread.settings.output.topics
     start, end, into, name = {
         "live output": ("earliest", "latest", [receipts], ""),
         "two for all": ("earliest", "latest", ["a", "b"], ""),
         "unknown": ("earliest", "latest", ["other=a", "b"], ""),
         "nothing there": ("latest", "latest", ["a"], ""),
         "no zone": ("2026-01-31T08:00:00", "latest", ["a"], ""),
-        "live app": ("earliest", "latest", ["a"], app.settings.app.id),
+        "live app": ("earliest", "latest", ["a"], unread.settings.app.id),
     }[wrong]
     with pytest.raises(BadSettings):
-        stretch_of(app.settings, start, end, into, name)
+        stretch_of(unread.settings, start, end, into, name)

@@ -1,4 +1,4 @@
-"""`python -m tests.support.run_replay <settings file> <option ...>`: `replay`, with the tests' transform of payments."""
+"""`python -m tests.support.run_replay <settings file> <option ...>`: `replay`, with a transform of the tests."""
 
 from __future__ import annotations
 

@@ -127,7 +127,7 @@ class Replay:
             if began != self.stretch.first[partition]:
                 msg = (
                     f"replay {self.settings.app.id} began at offset {began} of partition {partition}, not at "
-                    f"{self.stretch.first[partition]}: give the same --from to go on with it, or another --into or --app"
+                    f"{self.stretch.first[partition]}: give the same --from to go on, or another --into or --app"
                 )
                 raise SafeStop(msg)
 

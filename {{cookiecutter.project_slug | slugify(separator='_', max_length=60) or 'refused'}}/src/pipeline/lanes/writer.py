@@ -153,7 +153,7 @@ class LaneWriter:
     def _judged(self, rows: list[Row], ledger: Ledger) -> Judged:
         judged = self._judge(rows, ledger)
         if into := self._task.into:
-            judged.outputs = [(into.get(topic, topic), *rest) for topic, *rest in judged.outputs]
+            judged.outputs = [(into.get(item[0], item[0]), *item[1:]) for item in judged.outputs]
         check_topics(judged.outputs, self._settings.output.topics)
         return judged
 
