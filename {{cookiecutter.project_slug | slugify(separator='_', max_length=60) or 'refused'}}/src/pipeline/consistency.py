@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _delivery, _registry):
+    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -34,6 +34,8 @@ def _topics(settings: Settings) -> Iterator[tuple[str, str]]:
         ("output.dead_letter_topic", settings.output.dead_letter_topic),
         ("<app.id>.<source.topic>.lanes", settings.lane_topic),
     ]
+    if settings.reference.topic:
+        roles += [("reference.topic", settings.reference.topic), ("<app.id>.<source.topic>.plans", settings.plan_topic)]
     seen: dict[str, tuple[str, str]] = {}
     for role, topic in roles:
         if topic in {".", ".."} or topic.startswith("__"):
@@ -71,6 +73,12 @@ def _delivery(settings: Settings) -> Iterator[tuple[str, str]]:
     if delivery.atomicity == "batch" and delivery.semantics != "exactly-once":
         fault = f"'batch': needs delivery.semantics = 'exactly-once', not {delivery.semantics!r}"
         yield "delivery.atomicity", fault
+
+
+def _reference(settings: Settings) -> Iterator[tuple[str, str]]:
+    """A table without columns cannot be joined."""
+    if settings.reference.topic and not settings.reference.schema_file:
+        yield "reference.schema_file", "'': needed with reference.topic, for example schemas/account.avsc"
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -1,4 +1,4 @@
-"""The mutants of what may be chosen: delivery and atomicity."""
+"""The mutants of what may be chosen: delivery, atomicity, reference data."""
 
 from __future__ import annotations
 
@@ -47,5 +47,11 @@ for lane in chunks:
 found[partition] = self._lane_offset or 0 if found else self.flush_and_compare(end)""",
         },
         "tests/integration/test_atomicity.py::test_the_record_of_every_lane_must_land_where_its_recall_saw_the_end",
+    ),
+    Mutant(
+        "cut-off-batch-with-the-table-of-now",
+        "pipeline.flow.reference",
+        {"if not left or not plan.is_begun(next_offsets):": "if True:"},
+        "tests/integration/test_reference.py::test_the_rest_of_a_batch_that_a_crash_cut_off_is_enriched_as_its_first_part",
     ),
 )

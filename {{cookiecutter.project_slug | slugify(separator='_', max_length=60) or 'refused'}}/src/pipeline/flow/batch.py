@@ -13,7 +13,7 @@ from pyspark import TaskContext
 
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.plan import check_plan
-from pipeline.flow.ranges import ranges_of
+from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
 from pipeline.flow.together import written_together
 from pipeline.lanes.recall import Recalled
@@ -56,11 +56,20 @@ class Lanes:
         return recalled if len(recalled.value) <= HAND_OVER_BYTES else None
 
 
-def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes: Lanes) -> list[LaneReport]:
-    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop."""
+def write_batch(
+    batch: DataFrame,
+    rows: Callable[[DataFrame], DataFrame],
+    lanes: Lanes,
+    before: Callable[[list[Range]], None] = lambda _: None,
+) -> list[LaneReport]:
+    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop.
+
+    `before` is called with its ranges, if it has any, before anything is planned or written.
+    """
     ranges = ranges_of(batch)
     if not ranges:
         return []
+    before(ranges)
     tasks, together = lanes.tasks(ranges), lanes.task.settings.delivery.atomicity == "batch"
     made = rows(batch)
     written = written_together(made, tasks) if together else made.mapInArrow(task_body(tasks), REPORT_SCHEMA)

@@ -31,9 +31,10 @@ from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
 from pipeline.flow.plan import check_plan
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
+from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import records, stream
+from pipeline.flow.source import as_rows, batch, records, stream
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import apply
 from pipeline.kafka import GIVE_UP_SECONDS
@@ -89,7 +90,8 @@ class Job:
             spark = session(self.settings)
             exits.callback(stop_spark, spark)
             check_session(spark)
-            transform_checked(spark, rows_of(self.transform, codec), codec)
+            self._reference = Reference(self.settings, spark)
+            transform_checked(spark, self._rows(codec), codec)
             while True:
                 try:
                     self._stream(spark, codec)
@@ -126,8 +128,9 @@ class Job:
                 stages=codec.stages,
             )
             self._lanes = Lanes(task, recalled)
-            raw = stream(spark, self.settings, next_offsets(recalled))
-            writer = raw.writeStream.foreachBatch(self._on_batch(rows_of(self.transform, codec), checked, stop_file))
+            self._finish(spark, codec, run)
+            raw = stream(spark, self.settings, next_offsets(self._lanes.recalled))
+            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
             try:
                 self._wait(query, checked)
@@ -135,6 +138,20 @@ class Job:
                 stop_file.touch()
                 self._close(query)
             self._raise_failure(checked)
+
+    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
+        return rows_of(self._reference.bound(self.transform), codec)
+
+    def _finish(self, spark: SparkSession, codec: Codec, run: int) -> None:
+        """What an earlier run left of a batch, with the reference data that the batch was begun with."""
+        left = self._reference.take_over(run, next_offsets(self._lanes.recalled))
+        if left:
+            progress = Batch(-1)
+            reports = write_batch(as_rows(spark, batch(spark, self.settings, left)), self._rows(codec), self._lanes)
+            self._lanes = self._lanes.after(reports)
+            self.observer.on_batch(progress.done(reports))
+            for report in reports:
+                report.raise_stop()
 
     def _trigger(self) -> dict[str, bool | str]:
         if self.until_caught_up:
@@ -153,7 +170,7 @@ class Job:
                 fault_point("before batch")
                 _watch_patiently(checked, stop_file)
                 progress = Batch(batch_id)
-                reports = write_batch(batch, rows, self._lanes)
+                reports = write_batch(batch, rows, self._lanes, self._reference.before_batch)
                 fault_point("after batch")
                 self._lanes = self._lanes.after(reports)
                 self.observer.on_batch(progress.done(reports))

@@ -15,17 +15,16 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pyspark.sql import DataFrame
-
 from pipeline.errors import SafeStop, Stopped
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
 from pipeline.flow.job import next_offsets, rows_of, transform_checked
 from pipeline.flow.preflight import check_log, check_topics
+from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import batch
+from pipeline.flow.source import as_rows, batch
 from pipeline.flow.transform import transform
 from pipeline.lanes.record import decode
 from pipeline.lanes.takeover import take_over
@@ -35,8 +34,9 @@ from pipeline.observe.progress import Batch
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import DataFrame, SparkSession
 
+    from pipeline.flow.ranges import Range
     from pipeline.flow.stretch import Stretch
     from pipeline.lanes.recall import Recalled
     from pipeline.observe.progress import Observer
@@ -58,10 +58,11 @@ class Replay:
     def run(self) -> int:
         """Process up to the end of the stretch, or until told to stop; returns the offsets that are left."""
         codec = codec_of(self.stretch.live)  # schemas are those of the topics that the transform names
-        rows = rows_of(self.transform, codec)
         spark = session(self.settings)
         try:
             check_session(spark)
+            reference = Reference(self.settings, spark)
+            rows = rows_of(reference.bound(self.transform), codec)
             transform_checked(spark, rows, codec)
             checked = check_topics(self.settings)
             run, recalled = take_over(self.settings, checked.source)
@@ -83,7 +84,10 @@ class Replay:
                     into=self.stretch.into,
                 )
                 try:
-                    return self._batches(spark, rows, Lanes(task, recalled), stop_file)
+                    lanes = Lanes(task, recalled)
+                    if left := reference.take_over(run, next_offsets(recalled)):
+                        lanes = self._write(spark, rows, lanes, left, Batch(-1))
+                    return self._batches(spark, rows, lanes, stop_file, reference)
                 finally:
                     stop_file.touch()
                     close_lanes(self.settings, len(recalled), workers_may_run=False)
@@ -91,7 +95,12 @@ class Replay:
             stop_spark(spark)
 
     def _batches(
-        self, spark: SparkSession, rows: Callable[[DataFrame], DataFrame], lanes: Lanes, stop_file: Path
+        self,
+        spark: SparkSession,
+        rows: Callable[[DataFrame], DataFrame],
+        lanes: Lanes,
+        stop_file: Path,
+        reference: Reference,
     ) -> int:
         total = self.stretch.left({})
         number = 0
@@ -105,16 +114,27 @@ class Replay:
             ranges = self.stretch.next_ranges(next_offsets(lanes.recalled))
             if self.stop.is_set():
                 stop_file.touch()
-            reports = write_batch(as_rows(spark, batch(spark, self.settings, ranges)), rows, lanes)
-            lanes = lanes.after(reports)
-            self.observer.on_batch(progress.done(reports))
-            for report in reports:
-                try:
-                    report.raise_stop()
-                except Stopped:
-                    self.stop.set()
+            lanes = self._write(spark, rows, lanes, ranges, progress, reference.before_batch)
             number += 1
             self.stop.wait(max(self.settings.spark.trigger_seconds - progress.seconds, 0.0))
+
+    def _write(  # noqa: PLR0913, PLR0917  a batch, and what is told of it
+        self,
+        spark: SparkSession,
+        rows: Callable[[DataFrame], DataFrame],
+        lanes: Lanes,
+        ranges: Mapping[int, tuple[int, int]],
+        progress: Batch,
+        before: Callable[[list[Range]], None] = lambda _: None,
+    ) -> Lanes:
+        reports = write_batch(as_rows(spark, batch(spark, self.settings, ranges)), rows, lanes, before)
+        self.observer.on_batch(progress.done(reports))
+        for report in reports:
+            try:
+                report.raise_stop()
+            except Stopped:
+                self.stop.set()
+        return lanes.after(reports)
 
     def _limits(self, topic_bytes: Mapping[str, int]) -> dict[str, int]:
         """What a record may have under the name that the transform gives its topic."""
@@ -130,14 +150,3 @@ class Replay:
                     f"{self.stretch.first[partition]}: give the same --from to go on, or another --into or --app"
                 )
                 raise SafeStop(msg)
-
-
-def as_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
-    """A frame over the rows of another, as a stream's batch is one: the plan below it is not the user's to see."""
-    java = frame._jdf  # noqa: SLF001  no Python face
-    made = spark._jsparkSession.internalCreateDataFrame(  # noqa: SLF001
-        java.queryExecution().toRdd(),
-        java.schema(),
-        False,  # noqa: FBT003  not streaming; Java has no named arguments
-    )
-    return DataFrame(made, spark)
