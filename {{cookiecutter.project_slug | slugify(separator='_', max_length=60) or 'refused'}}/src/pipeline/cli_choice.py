@@ -79,7 +79,7 @@ def replay(  # noqa: PLR0913  the stretch, and where it goes
 
         def stop(number: int, _: FrameType | None) -> None:
             signal.signal(number, signal.SIG_DFL)  # a second one ends the process at once
-            job.stop.set()
+            job.end()
 
         for number in (signal.SIGTERM, signal.SIGINT):
             signal.signal(number, stop)

@@ -22,6 +22,7 @@ from pipeline.lanes.takeover import take_over
 from pipeline.lanes.together import BatchWriter, Together
 from pipeline.lanes.topics import Topics
 from pipeline.local.gate import Gate
+from pipeline.local.processes import signal_all, tree
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
@@ -108,7 +109,17 @@ def app_reads(app: App) -> list[bytes | None]:
     return [record.value for record in read_committed(app.settings.output_bootstrap, app.out)]
 
 
-@pytest.mark.parametrize("place", ["after begin", "amid produce", "after lane record", "before commit"])
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            pytest.param(place, marks=pytest.mark.long)
+            for place in ("after begin", "amid produce", "after lane record")
+        ),
+        "before commit",
+    ],
+)
 def test_a_batch_whose_writer_is_killed_before_the_commit_leaves_no_part_of_it(
     app: App, tmp_path: Path, place: str
 ) -> None:
@@ -121,6 +132,7 @@ def test_a_batch_whose_writer_is_killed_before_the_commit_leaves_no_part_of_it(
     assert_exact(app, 15)
 
 
+@pytest.mark.fault("K1")
 def test_a_batch_whose_writer_is_killed_after_its_commit_is_there_as_a_whole(app: App, tmp_path: Path) -> None:
     with held_at(app, Gate(tmp_path / "gate", "after commit", nth=1)) as process:
         process.kill()
@@ -151,7 +163,8 @@ def test_the_newer_run_wins_over_batches_and_over_lanes(app: App) -> None:
     assert_exact(app, 5)
 
 
-@pytest.mark.parametrize("next_atomicity", ["lane", "batch"])
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize("next_atomicity", ["lane", pytest.param("batch", marks=pytest.mark.long)])
 def test_a_run_that_takes_over_ends_the_open_batch_of_an_earlier_one(
     app: App, tmp_path: Path, next_atomicity: str
 ) -> None:
@@ -204,4 +217,19 @@ def test_a_whole_job_writes_batch_by_batch_one_transaction_each(broker: Broker, 
     commits = [sum(len(report.commits) for report in batch.reports) for batch in seen.batches]
     assert len(commits) > 1
     assert set(commits) == {1}
+    app.assert_exact()
+
+
+@pytest.mark.long
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize("place", ["after fence", "amid produce", "before commit", "after commit", "after batch"])
+def test_a_whole_job_that_is_killed_in_mid_batch_goes_on_exactly(broker: Broker, tmp_path: Path, place: str) -> None:
+    app = new_app(broker.bootstrap, tmp_path, delivery={"atomicity": "batch"}, source={"max_offsets_per_trigger": 500})
+    app.send(1_500)
+    gate = Gate(tmp_path / "gate", place, nth=2)
+    with app.start(environ=gate.environ) as job:
+        job.wait_for(f"the job is held {place}", gate.holds)
+        signal_all(tree(job.pid), signal.SIGKILL)
+        job.wait()
+    app.run()
     app.assert_exact()

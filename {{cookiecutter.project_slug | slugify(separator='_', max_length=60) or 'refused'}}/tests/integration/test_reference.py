@@ -123,6 +123,8 @@ def test_the_table_is_refreshed_between_batches_and_a_tombstone_deletes(app: App
     assert seen(app) == {"0": 1, "1": 2, "2": None}
 
 
+@pytest.mark.long
+@pytest.mark.fault("K3")
 def test_the_rest_of_a_batch_that_a_crash_cut_off_is_enriched_as_its_first_part(app: App, tmp_path: Path) -> None:
     tell(app, {"a": 1})
     app.pay(0, range(5))

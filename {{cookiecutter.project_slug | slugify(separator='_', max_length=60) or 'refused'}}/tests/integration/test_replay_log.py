@@ -80,6 +80,8 @@ def contents(records: list[Record]) -> Counter[tuple[bytes | None, bytes | None]
     return Counter((record.key, record.value) for record in records)
 
 
+@pytest.mark.long
+@pytest.mark.fault("K2")
 def test_a_replay_that_is_killed_is_finished_by_the_same_command_and_the_live_app_is_not_touched(
     app: App, tmp_path: Path
 ) -> None:

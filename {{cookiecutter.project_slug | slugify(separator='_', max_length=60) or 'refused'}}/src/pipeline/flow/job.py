@@ -128,7 +128,7 @@ class Job:
                 stages=codec.stages,
             )
             self._lanes = Lanes(task, recalled)
-            self._finish(spark, codec, run)
+            self._finish(spark, codec, run, checked)
             raw = stream(spark, self.settings, next_offsets(self._lanes.recalled))
             writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
@@ -142,16 +142,23 @@ class Job:
     def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
         return rows_of(self._reference.bound(self.transform), codec)
 
-    def _finish(self, spark: SparkSession, codec: Codec, run: int) -> None:
+    def _finish(self, spark: SparkSession, codec: Codec, run: int, checked: Checked) -> None:
         """What an earlier run left of a batch, with the reference data that the batch was begun with."""
-        left = self._reference.take_over(run, next_offsets(self._lanes.recalled))
-        if left:
-            progress = Batch(-1)
-            reports = write_batch(as_rows(spark, batch(spark, self.settings, left)), self._rows(codec), self._lanes)
-            self._lanes = self._lanes.after(reports)
-            self.observer.on_batch(progress.done(reports))
-            for report in reports:
-                report.raise_stop()
+        offsets = next_offsets(self._lanes.recalled)
+        left = self._reference.take_over(run, offsets)
+        if not left:
+            return
+        self.observer.say("finishing a batch of an earlier run, with the reference data it was begun with")
+        progress = Batch(-1)
+        raw = as_rows(spark, batch(spark, self.settings, left))
+        try:
+            reports = write_batch(raw, self._rows(codec), self._lanes)
+        except Exception as error:
+            raise failure_of(error, self.settings, checked, offsets) from error
+        self._lanes = self._lanes.after(reports)
+        self.observer.on_batch(progress.done(reports))
+        for report in reports:
+            report.raise_stop()
 
     def _trigger(self) -> dict[str, bool | str]:
         if self.until_caught_up:

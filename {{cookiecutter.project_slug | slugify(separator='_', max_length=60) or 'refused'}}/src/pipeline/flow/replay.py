@@ -11,14 +11,16 @@ from __future__ import annotations
 
 import tempfile
 import threading
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import SafeStop, Stopped
+from pipeline.errors import PipelineError, SafeStop, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
+from pipeline.flow.failures import failure_of
 from pipeline.flow.job import next_offsets, rows_of, transform_checked
 from pipeline.flow.preflight import check_log, check_topics
 from pipeline.flow.reference import Reference
@@ -54,6 +56,13 @@ class Replay:
         """Nothing is connected before `run`."""
         self.settings = self.stretch.settings
         self.stop = threading.Event()
+        self._stop_file: Path | None = None
+
+    def end(self) -> None:
+        """Stop after the chunks in hand; for a signal handler."""
+        self.stop.set()
+        if self._stop_file is not None:
+            self._stop_file.touch()
 
     def run(self) -> int:
         """Process up to the end of the stretch, or until told to stop; returns the offsets that are left."""
@@ -70,7 +79,7 @@ class Replay:
             check_log(self.settings, next_offsets(recalled))
             self.observer.on_start(run, recalled, self.settings.delivery)
             with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
-                stop_file = Path(scratch, "stop")
+                self._stop_file = stop_file = Path(scratch, "stop")
                 task = LaneTask(
                     self.settings,
                     run,
@@ -83,14 +92,20 @@ class Replay:
                     stages=codec.stages,
                     into=self.stretch.into,
                 )
+                foreign = False
                 try:
                     lanes = Lanes(task, recalled)
                     if left := reference.take_over(run, next_offsets(recalled)):
                         lanes = self._write(spark, rows, lanes, left, Batch(-1))
-                    return self._batches(spark, rows, lanes, stop_file, reference)
+                    return self._batches(spark, rows, lanes, reference)
+                except Exception as error:
+                    foreign = not isinstance(error, PipelineError)
+                    raise failure_of(error, self.settings, checked, next_offsets(recalled)) from error
                 finally:
+                    self._stop_file = None
                     stop_file.touch()
-                    close_lanes(self.settings, len(recalled), workers_may_run=False)
+                    with suppress(Unreachable):  # the next run fences what this one could not
+                        close_lanes(self.settings, len(recalled), workers_may_run=foreign)
         finally:
             stop_spark(spark)
 
@@ -99,7 +114,6 @@ class Replay:
         spark: SparkSession,
         rows: Callable[[DataFrame], DataFrame],
         lanes: Lanes,
-        stop_file: Path,
         reference: Reference,
     ) -> int:
         total = self.stretch.left({})
@@ -112,8 +126,6 @@ class Replay:
             fault_point("before batch")
             progress = Batch(number)
             ranges = self.stretch.next_ranges(next_offsets(lanes.recalled))
-            if self.stop.is_set():
-                stop_file.touch()
             lanes = self._write(spark, rows, lanes, ranges, progress, reference.before_batch)
             number += 1
             self.stop.wait(max(self.settings.spark.trigger_seconds - progress.seconds, 0.0))

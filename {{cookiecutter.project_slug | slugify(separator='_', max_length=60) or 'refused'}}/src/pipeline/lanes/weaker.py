@@ -109,7 +109,8 @@ class AtLeastOnce(WeakerWriter):
         commit: Commit,
         describe: Callable[[], Commit],
     ) -> int:
-        self._output(judged)
+        with commit.phase("produce"):
+            self._output(judged)
         fault_point(BETWEEN)
         return super()._transact(transaction, Judged(), record, commit, describe)
 
@@ -128,5 +129,6 @@ class AtMostOnce(WeakerWriter):
         landed = super()._transact(transaction, Judged(), record, commit, describe)
         fault_point(BETWEEN)
         # If this fails, what was not delivered is lost: the lane has moved on, and a retry skips it.
-        self._output(judged)
+        with commit.phase("produce"):
+            self._output(judged)
         return landed
