@@ -29,14 +29,13 @@ from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.checkpoint import check_checkpoint, location
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
-from pipeline.flow.plan import check_plan
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import as_rows, batch, records, stream
+from pipeline.flow.source import as_rows, batch, stream
 from pipeline.flow.transform import transform
-from pipeline.flow.usercode import apply
+from pipeline.flow.usercode import rows_of, transform_checked
 from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode as decode_record
@@ -61,11 +60,6 @@ LOOK_SECONDS = 5.0
 # How long a batch may take to finish its chunks in hand before it is stopped in the middle of them. With all that
 # follows, the end stays within the 30 s that supervisors usually grant.
 GRACE_SECONDS = 12.0
-# What Spark's Kafka source delivers; for the check of the user's function before anything is read.
-RAW_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
-    "headers array<struct<key:string,value:binary>>"
-)
 
 
 @dataclass
@@ -245,17 +239,6 @@ def _watch_patiently(checked: Checked, stop_file: Path) -> None:
         except Unreachable:
             if stop_file.exists() or time.monotonic() > deadline:
                 raise
-
-
-def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callable[[DataFrame], DataFrame]:
-    """From raw records to the rows of the lane writer: codec and the user's function."""
-    return lambda raw: apply(transform, codec.decode(records(raw)), codec)
-
-
-def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
-    """Refuse a function that does not keep rows before a single one is read."""
-    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-    check_plan(rows(nothing), nothing, writer=False, stages=codec.stages)
 
 
 def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:
