@@ -6,7 +6,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from collections import Counter
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING
@@ -123,7 +122,6 @@ def test_a_stretch_by_offsets_is_replayed_and_not_a_record_more(app: App) -> Non
 
 
 def test_a_stretch_by_time_begins_at_the_first_record_of_that_time(unread: App) -> None:
-    time.sleep(0.002)  # times of records have milliseconds only
     between = datetime.now(UTC)
     unread.send(200, seed=7)
     stretch = stretch_of(unread.settings, between.isoformat(), "latest", [fresh("again")])
