@@ -31,7 +31,7 @@ if TYPE_CHECKING:
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.record import LaneRecord
     from pipeline.observe.progress import Batch
-    from pipeline.settings import Settings
+    from pipeline.settings import Delivery, Settings
 
 
 class Lap(NamedTuple):
@@ -75,9 +75,9 @@ class Timed(Observer):
         super().__init__([laps])
         self._other = other
 
-    def on_start(self, run: int, recalled: Mapping[int, Recalled]) -> None:
+    def on_start(self, run: int, recalled: Mapping[int, Recalled], delivery: Delivery) -> None:
         """The lanes are taken over."""
-        self._other.on_start(run, recalled)
+        self._other.on_start(run, recalled, delivery)
 
     def on_batch(self, batch: Batch) -> None:
         """A batch is committed."""

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_letters
+from pipeline import __version__, cli_choice, cli_letters
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -46,6 +46,8 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_letters.app, name="dead-letters")
+app.command()(cli_choice.compare)
+app.command()(cli_choice.replay)
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)
@@ -131,7 +133,7 @@ def audit(settings_file: SettingsFile = DEFAULT_SETTINGS, *, as_json: AsJson = F
     result = run_audit(settings, Console(stderr=as_json, quiet=as_json))
     if as_json:
         print(json.dumps(result.as_dict()))
-    if not result.exact:
+    if not result.kept:
         msg = "the output is not exactly what the source demands; see the table"
         raise NotExact(msg)
 

@@ -1,6 +1,7 @@
 """Settings that are right one by one, and contradict each other.
 
-Guarantee: each topic has one role, each part of the identity its own header, and a chunk fits into its transaction.
+Guarantee: each topic has one role, each part of the identity its own header, a chunk fits into its transaction, and a
+batch is made visible at once only where it is written by a transaction.
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _registry):
+    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -33,6 +34,8 @@ def _topics(settings: Settings) -> Iterator[tuple[str, str]]:
         ("output.dead_letter_topic", settings.output.dead_letter_topic),
         ("<app.id>.<source.topic>.lanes", settings.lane_topic),
     ]
+    if settings.reference.topic:
+        roles += [("reference.topic", settings.reference.topic), ("<app.id>.<source.topic>.plans", settings.plan_topic)]
     seen: dict[str, tuple[str, str]] = {}
     for role, topic in roles:
         if topic in {".", ".."} or topic.startswith("__"):
@@ -67,6 +70,20 @@ def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
         )
     if "@" in codec.registry_url:
         yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
+
+
+def _delivery(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Without a transaction around the output nothing holds a batch together."""
+    delivery = settings.delivery
+    if delivery.atomicity == "batch" and delivery.semantics != "exactly-once":
+        fault = f"'batch': needs delivery.semantics = 'exactly-once', not {delivery.semantics!r}"
+        yield "delivery.atomicity", fault
+
+
+def _reference(settings: Settings) -> Iterator[tuple[str, str]]:
+    """A table without columns cannot be joined."""
+    if settings.reference.topic and not settings.reference.schema_file:
+        yield "reference.schema_file", "'': needed with reference.topic, for example schemas/account.avsc"
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -83,6 +83,14 @@ TopicName = Annotated[
         f"must be 1 to {TOPIC_CHARACTERS} letters, digits, dots, underscores or hyphens, for example payments.v1",
     ),
 ]
+# Empty: none.
+OtherTopicName = Annotated[
+    str,
+    _matching(
+        rf"[A-Za-z0-9._-]{{0,{TOPIC_CHARACTERS}}}",
+        f"must be empty, or at most {TOPIC_CHARACTERS} letters, digits, dots, underscores or hyphens",
+    ),
+]
 AppId = Annotated[
     str,
     _matching(

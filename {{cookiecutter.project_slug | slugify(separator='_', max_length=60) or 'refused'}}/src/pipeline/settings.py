@@ -22,6 +22,7 @@ from pipeline.rules import (
     HeaderName,
     Memory,
     OtherBootstrap,
+    OtherTopicName,
     StartText,
     TopicName,
     told,
@@ -103,6 +104,21 @@ class Transaction(Section):
     chunk_seconds: float = Field(default=5.0, gt=0)
 
 
+class Delivery(Section):
+    """What a reader finds after a crash, and what becomes visible at once."""
+
+    semantics: Literal["exactly-once", "at-least-once", "at-most-once"] = "exactly-once"
+    atomicity: Literal["lane", "batch"] = "lane"
+
+
+class Reference(Section):
+    """A table that `enrich` joins to events: the newest value of each key of a topic of the source cluster."""
+
+    topic: OtherTopicName = ""
+    schema_file: str = ""
+    max_keys: int = Field(default=100_000, ge=1, le=10_000_000)
+
+
 class Codec(Section):
     """How source values become columns, and records become values."""
 
@@ -153,6 +169,8 @@ class Settings(Section):
     identity: Identity = Identity()
     dedup: Dedup = Dedup()
     transaction: Transaction = Transaction()
+    delivery: Delivery = Delivery()
+    reference: Reference = Reference()
     codec: Codec = Codec()
     spark: Spark = Spark()
     metrics: Metrics = Metrics()
@@ -172,6 +190,21 @@ class Settings(Section):
     def output_bootstrap(self) -> str:
         """The cluster of the output; the source's unless given apart."""
         return self.output.bootstrap or self.source.bootstrap
+
+    @property
+    def plan_topic(self) -> str:
+        """The compacted topic that holds the plan of the batch in hand, in jobs with reference data."""
+        return f"{self.app.id}.{self.source.topic}.plans"
+
+    @property
+    def plan_id(self) -> str:
+        """The transactional id under which plans are written."""
+        return f"{self.app.id}.{self.source.topic}.plan"
+
+    @property
+    def batch_id(self) -> str:
+        """The transactional id under which whole batches are written; no lane's, since those end in numbers."""
+        return f"{self.app.id}.{self.source.topic}.batch"
 
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""

@@ -5,6 +5,7 @@ Those of the lanes stand here, all others in files of their own. Nothing under `
 
 from __future__ import annotations
 
+from tests.mutants.choice import CHOICE
 from tests.mutants.measured import MEASURED
 from tests.mutants.mutant import Mutant
 from tests.mutants.values import VALUES
@@ -187,6 +188,7 @@ return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
         {"if landed < end - marker_owed:": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
         "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
     ),
+    *CHOICE,
     *VALUES,
     *VERDICTS,
     *MEASURED,

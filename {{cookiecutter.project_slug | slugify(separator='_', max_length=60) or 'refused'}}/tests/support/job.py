@@ -24,6 +24,7 @@ from tests.support.running import JOB_SECONDS, Running
 from pipeline.flow.expected import expected_outputs
 from pipeline.flow.job import Job
 from pipeline.flow.outputs import emit, output
+from pipeline.flow.reference import enrich
 from pipeline.flow.shutdown import open_partitions
 from pipeline.lanes.provision import provision
 from pipeline.lanes.topics import Topics
@@ -73,6 +74,18 @@ def payments(settings: Settings) -> Transform:
         receipt = output(receipts, key="account", value=value).when(col("amount") != 0)
         alert = output(alerts, key="account", value="id", headers={"currency": "currency"})
         return events.withColumn("outputs", emit(receipt, alert.when(col("amount") > ALERT_ABOVE)))
+
+    return transform
+
+
+def enriched(settings: Settings) -> Transform:
+    """Return a transform that writes what the reference table says of an account."""
+    receipts, _ = settings.output.topics
+
+    def transform(events: DataFrame) -> DataFrame:
+        value = to_json(struct("id", col("reference.tier").alias("tier")))
+        known = enrich(events, on="account")
+        return known.withColumn("outputs", emit(output(receipts, key="account", value=value)))
 
     return transform
 

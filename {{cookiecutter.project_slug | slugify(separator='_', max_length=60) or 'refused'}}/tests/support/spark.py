@@ -11,10 +11,9 @@ import fastavro
 from pipeline.avro.decode import Reader
 from pipeline.flow.codec import Codec, codec_of
 from pipeline.flow.expected import collected
-from pipeline.flow.job import RAW_SCHEMA
 from pipeline.flow.plan import check_plan
 from pipeline.flow.source import records
-from pipeline.flow.usercode import apply
+from pipeline.flow.usercode import RAW_SCHEMA, apply
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.rows import COLUMNS
 from pipeline.settings import Codec as CodecSettings

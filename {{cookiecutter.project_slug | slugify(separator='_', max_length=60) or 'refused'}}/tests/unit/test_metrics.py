@@ -27,6 +27,7 @@ from pipeline.observe.families import FAMILIES, KNOWN_VALUES, markdown
 from pipeline.observe.lag import NOTHING_UNREAD, Polled
 from pipeline.observe.metrics import STALE_SECONDS, Metrics
 from pipeline.observe.progress import Batch, Observer
+from pipeline.settings import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -273,7 +274,7 @@ def test_a_watcher_that_breaks_neither_ends_the_job_nor_silences_the_next(expose
             raise ZeroDivisionError(batch)
 
     observer = Observer([Broken(), exposed.metrics])
-    observer.on_start(4, {})
+    observer.on_start(4, {}, Delivery())
     observer.on_batch(batch(report(lane(0, 5, read=5))))
     assert exposed.value("pipeline_run") == 4
     assert exposed.lane("pipeline_records_read_total") == 5
@@ -283,6 +284,7 @@ def test_the_versions_are_told(exposed: Exposed) -> None:
     [info] = [family for family in exposed.registry.collect() if family.type == "info"]
     labels = info.samples[0].labels
     assert labels["app"] == "shop"
+    assert (labels["delivery"], labels["atomicity"]) == ("exactly-once", "lane")
     for name in ("version", "python", "spark", "librdkafka"):
         assert re.match(r"\d+\.\d+", labels[name]), name
 

@@ -6,28 +6,28 @@ says is handed on; a batch that does not add up stops the job.
 
 from __future__ import annotations
 
-import zipimport
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any
 
-import pyarrow as pa
 from pyspark import TaskContext
 
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.plan import check_plan
-from pipeline.flow.ranges import ranges_of
+from pipeline.flow.ranges import Range, ranges_of
+from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
+from pipeline.flow.together import written_together
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import joined, lane_rows
-from pipeline.lanes.writer import LaneTask, LaneWriter
+from pipeline.lanes.weaker import writer_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pyspark.sql import DataFrame
 
-REPORT_SCHEMA = "partition int, report string, record binary"
-REPORT_ARROW = pa.schema([("partition", pa.int32()), ("report", pa.string()), ("record", pa.binary())])
+    from pipeline.lanes.writer import LaneTask
+
 # A record handed over travels with every task of the batch; a larger one is cheaper for its own task to read.
 HAND_OVER_BYTES = 65_536
 
@@ -56,13 +56,24 @@ class Lanes:
         return recalled if len(recalled.value) <= HAND_OVER_BYTES else None
 
 
-def write_batch(batch: DataFrame, rows: Callable[[DataFrame], DataFrame], lanes: Lanes) -> list[LaneReport]:
-    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop."""
+def write_batch(
+    batch: DataFrame,
+    rows: Callable[[DataFrame], DataFrame],
+    lanes: Lanes,
+    before: Callable[[list[Range]], None] = lambda _: None,
+) -> list[LaneReport]:
+    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop.
+
+    `before` is called with its ranges, if it has any, before anything is planned or written.
+    """
     ranges = ranges_of(batch)
     if not ranges:
         return []
-    written = rows(batch).mapInArrow(task_body(lanes.tasks(ranges)), REPORT_SCHEMA)
-    check_plan(written, batch, writer=True, stages=lanes.task.stages)
+    before(ranges)
+    tasks, together = lanes.tasks(ranges), lanes.task.settings.delivery.atomicity == "batch"
+    made = rows(batch)
+    written = written_together(made, tasks) if together else made.mapInArrow(task_body(tasks), REPORT_SCHEMA)
+    check_plan(written, batch, writer=True, stages=lanes.task.stages, together=together)
     reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
@@ -85,19 +96,14 @@ def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
         task = tasks[context.partitionId()]
         if context.attemptNumber():  # an earlier attempt may have moved the lane: what was handed over is in doubt
             task = replace(task, recalled=None)
-        report = run_task(task, batches)
-        columns = [[report.partition], [report.as_text()], [report.record]]
-        yield pa.RecordBatch.from_arrays(
-            [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)],
-            schema=REPORT_ARROW,
-        )
+        yield report_rows([run_task(task, batches)])
 
     return write_lane
 
 
 def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
     """Write a lane; a reason to stop is a result, since Spark would only repeat an exception."""
-    writer = LaneWriter(task)
+    writer = writer_of(task)
     try:
         names, schemas = task.settings.identity, task.schemas
         writer.write(lane_rows(joined(batches), task.partition, task.first, task.until, names, schemas))
@@ -106,12 +112,3 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
         for _ in batches:  # Spark expects its input to be read to the end
             pass
     return writer.report
-
-
-def keep_zip_directories() -> None:
-    """Spare each task about 100 ms of CPU: PySpark has every zip on the path read anew for each one."""
-    zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
-
-
-def _keep(self: zipimport.zipimporter) -> None:
-    """What is on the path does not change while a job runs."""

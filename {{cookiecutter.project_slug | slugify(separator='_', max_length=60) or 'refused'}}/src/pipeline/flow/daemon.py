@@ -11,7 +11,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from pipeline.flow.batch import keep_zip_directories
+from pipeline.flow.report_rows import keep_zip_directories
 
 # What a task of the lane writer, or of the codec, imports on its first row.
 MODULES = (

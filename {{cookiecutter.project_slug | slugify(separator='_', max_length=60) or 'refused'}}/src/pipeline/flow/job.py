@@ -29,13 +29,13 @@ from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.checkpoint import check_checkpoint, location
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
-from pipeline.flow.plan import check_plan
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
+from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import records, stream
+from pipeline.flow.source import as_rows, batch, stream
 from pipeline.flow.transform import transform
-from pipeline.flow.usercode import apply
+from pipeline.flow.usercode import rows_of, transform_checked
 from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode as decode_record
@@ -60,11 +60,6 @@ LOOK_SECONDS = 5.0
 # How long a batch may take to finish its chunks in hand before it is stopped in the middle of them. With all that
 # follows, the end stays within the 30 s that supervisors usually grant.
 GRACE_SECONDS = 12.0
-# What Spark's Kafka source delivers; for the check of the user's function before anything is read.
-RAW_SCHEMA = (
-    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
-    "headers array<struct<key:string,value:binary>>"
-)
 
 
 @dataclass
@@ -89,7 +84,8 @@ class Job:
             spark = session(self.settings)
             exits.callback(stop_spark, spark)
             check_session(spark)
-            self._check_transform(spark, codec)
+            self._reference = Reference(self.settings, spark)
+            transform_checked(spark, self._rows(codec), codec)
             while True:
                 try:
                     self._stream(spark, codec)
@@ -101,14 +97,6 @@ class Job:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
 
-    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
-        return lambda raw: apply(self.transform, codec.decode(records(raw)), codec)
-
-    def _check_transform(self, spark: SparkSession, codec: Codec) -> None:
-        """Refuse a function that does not keep rows before a single one is read."""
-        nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-        check_plan(self._rows(codec)(nothing), nothing, writer=False, stages=codec.stages)
-
     def _stream(self, spark: SparkSession, codec: Codec) -> None:
         """Take the lanes over and run the query until it ends."""
         self._failure = None
@@ -116,7 +104,7 @@ class Job:
         checked.check_lanes()
         run, recalled = take_over(self.settings, checked.source)
         check_log(self.settings, next_offsets(recalled))
-        self.observer.on_start(run, recalled)
+        self.observer.on_start(run, recalled, self.settings.delivery)
         fault_point("before query")
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = location(self.settings, scratch)
@@ -134,7 +122,8 @@ class Job:
                 stages=codec.stages,
             )
             self._lanes = Lanes(task, recalled)
-            raw = stream(spark, self.settings, next_offsets(recalled))
+            self._finish(spark, codec, run, checked)
+            raw = stream(spark, self.settings, next_offsets(self._lanes.recalled))
             writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
             try:
@@ -143,6 +132,27 @@ class Job:
                 stop_file.touch()
                 self._close(query)
             self._raise_failure(checked)
+
+    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
+        return rows_of(self._reference.bound(self.transform), codec)
+
+    def _finish(self, spark: SparkSession, codec: Codec, run: int, checked: Checked) -> None:
+        """What an earlier run left of a batch, with the reference data that the batch was begun with."""
+        offsets = next_offsets(self._lanes.recalled)
+        left = self._reference.take_over(run, offsets)
+        if not left:
+            return
+        self.observer.say("finishing a batch of an earlier run, with the reference data it was begun with")
+        progress = Batch(-1)
+        raw = as_rows(spark, batch(spark, self.settings, left))
+        try:
+            reports = write_batch(raw, self._rows(codec), self._lanes)
+        except Exception as error:
+            raise failure_of(error, self.settings, checked, offsets) from error
+        self._lanes = self._lanes.after(reports)
+        self.observer.on_batch(progress.done(reports))
+        for report in reports:
+            report.raise_stop()
 
     def _trigger(self) -> dict[str, bool | str]:
         if self.until_caught_up:
@@ -161,7 +171,7 @@ class Job:
                 fault_point("before batch")
                 _watch_patiently(checked, stop_file)
                 progress = Batch(batch_id)
-                reports = write_batch(batch, rows, self._lanes)
+                reports = write_batch(batch, rows, self._lanes, self._reference.before_batch)
                 fault_point("after batch")
                 self._lanes = self._lanes.after(reports)
                 self.observer.on_batch(progress.done(reports))

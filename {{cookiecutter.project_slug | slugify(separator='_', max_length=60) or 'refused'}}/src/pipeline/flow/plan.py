@@ -19,6 +19,7 @@ SOURCE_SCAN = "Scan ExistingRDD"
 # Operators that keep rows as they are; code generation wraps them without changing them.
 KEEPS_ROWS = frozenset({"Project", "BatchEvalPython", "ArrowEvalPython", "InputAdapter", SOURCE_SCAN})
 WRITER = "MapInArrow"
+GATHERED = "Coalesce"
 BROADCAST_JOINS = frozenset({"BroadcastHashJoin", "BroadcastNestedLoopJoin"})
 
 CONDITION = "to drop an event write `output(...).when(condition)`; an event without outputs is dropped on purpose"
@@ -53,25 +54,28 @@ REMEDIES = {
 }
 
 
-def check_plan(frame: DataFrame, source: DataFrame, *, writer: bool, stages: int = 0) -> None:
+def check_plan(frame: DataFrame, source: DataFrame, *, writer: bool, stages: int = 0, together: bool = False) -> None:
     """Refuse a frame that is not made of the source's rows, each in its place.
 
-    `writer` is our own operator on top, `stages` are those of our own directly above the source: the codec's.
+    `writer` is our own operator on top, `stages` are those of our own directly above the source: the codec's;
+    `together` says that a batch's lanes are brought into one task below the writer, one after another.
     """
-    name = refused(_physical(frame), _scan(_physical(source)), writer=writer, stages=stages)
+    name = refused(_physical(frame), _scan(_physical(source)), writer=writer, stages=stages, together=together)
     if name is not None:
         remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
         msg = f"transform: the operator {name} is not allowed between source and sink: {remedy}"
         raise SafeStop(msg)
 
 
-def refused(plan: Any, scan: int, *, writer: bool, stages: int = 0) -> str | None:
+def refused(plan: Any, scan: int, *, writer: bool, stages: int = 0, together: bool = False) -> str | None:
     """The first operator on the events' path, from the top down, that may not keep rows; it must end at `scan`."""
     joined = None
     while True:
         name = str(plan.nodeName())
         if writer and name == WRITER:
             writer = False
+        elif together and not writer and name == GATHERED:
+            together = False
         elif name == WRITER and 0 < _arrow_stages(plan) <= stages:
             pass  # the lowest ones: nothing of the user's stands between them and the source
         elif name in BROADCAST_JOINS:

@@ -68,6 +68,8 @@ def check_topics(settings: Settings) -> Checked:
     source = topics.one(settings.source.topic, "source topic")
     output = Topics(settings.output_bootstrap)
     wanted = [settings.lane_topic, settings.output.dead_letter_topic, *settings.output.topics]
+    if settings.reference.topic:
+        wanted.append(settings.plan_topic)
     found = output.describe(wanted)
     for name in wanted:
         if name not in found:

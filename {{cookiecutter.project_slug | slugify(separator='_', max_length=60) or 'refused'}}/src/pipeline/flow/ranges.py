@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
 
 SOURCE_RDD = "DataSourceRDD"
+BATCH_RDD = "KafkaSourceRDD"  # of a read that is no stream
 EMPTY_RDD = "EmptyRDD"
 
 
@@ -28,12 +29,14 @@ class Range(NamedTuple):
 def ranges_of(batch: DataFrame) -> list[Range]:
     """The range of each task of the batch, in the order of the tasks; none if it was planned without any offsets."""
     rdd = _source_rdd(batch._jdf.queryExecution().toRdd())  # noqa: SLF001  lineage has no Python face
+    if rdd.getClass().getSimpleName() == BATCH_RDD:
+        return [_of(partition.offsetRange()) for partition in rdd.partitions()]
     return [_range(partition) for partition in rdd.partitions()]
 
 
 def _source_rdd(rdd: Any) -> Any:
     """Walk the lineage down to Spark's source; a lanes batch has exactly one parent at each step."""
-    while rdd.getClass().getSimpleName() not in {SOURCE_RDD, EMPTY_RDD}:
+    while rdd.getClass().getSimpleName() not in {SOURCE_RDD, BATCH_RDD, EMPTY_RDD}:
         parents = rdd.dependencies()
         if parents.size() != 1:
             msg = f"the batch's lineage branches at {rdd.getClass().getName()}; is this another Spark version?"
@@ -47,5 +50,8 @@ def _range(partition: Any) -> Range:
     if inputs.size() != 1:
         msg = f"a task of the batch reads {inputs.size()} ranges instead of one; is this another Spark version?"
         raise PipelineError(msg)
-    offsets = inputs.head().offsetRange()
+    return _of(inputs.head().offsetRange())
+
+
+def _of(offsets: Any) -> Range:
     return Range(offsets.topicPartition().partition(), offsets.fromOffset(), offsets.untilOffset())

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import OffsetSpec
 
 from pipeline.kafka import TransactionFailed
-from pipeline.lanes.takeover import fence
+from pipeline.lanes.takeover import fence_id
 from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
@@ -46,7 +46,7 @@ def close_lanes(settings: Settings, partitions: int, *, workers_may_run: bool) -
     fenced = 0
     while (blocked or workers_may_run) and fenced < ENOUGH_FENCES and time.monotonic() < deadline:
         workers_may_run = False
-        shut_out = [_shut_out(settings, partition) for partition in range(partitions)]
+        shut_out = [_shut_out(settings, name) for name in writers(settings, partitions)]
         fenced += all(shut_out)
         blocked = open_partitions(settings)
         if not any(name.startswith(f"{settings.lane_topic} ") for name in blocked):
@@ -54,9 +54,16 @@ def close_lanes(settings: Settings, partitions: int, *, workers_may_run: bool) -
     return blocked
 
 
-def _shut_out(settings: Settings, partition: int) -> bool:
+def writers(settings: Settings, partitions: int) -> list[str]:
+    """The transactional ids under which this job writes."""
+    if settings.delivery.atomicity == "batch":
+        return [settings.batch_id]
+    return [settings.transactional_id(partition) for partition in range(partitions)]
+
+
+def _shut_out(settings: Settings, name: str) -> bool:
     try:
-        fence(settings, partition)
+        fence_id(settings, name)
     except TransactionFailed:
         return False  # fenced by a newer run, which then owns the lane; or unreachable: the next round tells
     return True

@@ -9,12 +9,13 @@ from __future__ import annotations
 import json
 from typing import TYPE_CHECKING
 
+from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, struct, unix_millis, xxhash64
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import SparkSession
 
     from pipeline.settings import Settings
 
@@ -67,6 +68,17 @@ def batch(spark: SparkSession, settings: Settings, ranges: Mapping[int, tuple[in
         endingOffsets=json.dumps({topic: {str(partition): until for partition, (_, until) in ranges.items()}}),
     )
     return reader.load()
+
+
+def as_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
+    """A frame over the rows of another, as a stream's batch is one: the plan below it is not the user's to see."""
+    java = frame._jdf  # noqa: SLF001  no Python face
+    made = spark._jsparkSession.internalCreateDataFrame(  # noqa: SLF001
+        java.queryExecution().toRdd(),
+        java.schema(),
+        False,  # noqa: FBT003  not streaming; Java has no named arguments
+    )
+    return DataFrame(made, spark)
 
 
 def records(raw: DataFrame) -> DataFrame:

@@ -13,13 +13,22 @@ from pyspark.sql import DataFrame
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.failures import place
 from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
-from pipeline.flow.source import SOURCE
+from pipeline.flow.plan import check_plan
+from pipeline.flow.source import SOURCE, records
 from pipeline.lanes.rows import COLUMNS
 
 if TYPE_CHECKING:
     from collections.abc import Callable
 
+    from pyspark.sql import SparkSession
+
     from pipeline.flow.codec import Codec
+
+# What Spark's Kafka source delivers; for the check of the user's function before anything is read.
+RAW_SCHEMA = (
+    "key binary, value binary, topic string, partition int, offset long, timestamp timestamp, timestampType int, "
+    "headers array<struct<key:string,value:binary>>"
+)
 
 
 def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec | None = None) -> DataFrame:
@@ -34,6 +43,17 @@ def apply(transform: Callable[[DataFrame], DataFrame], events: DataFrame, codec:
         text = str(error).strip().partition("\n")[0]
         msg = f"transform: {type(error).__name__}: {text}{place(frames)}"
         raise PipelineError(msg) from error
+
+
+def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callable[[DataFrame], DataFrame]:
+    """From raw records to the rows of the lane writer: codec and the user's function."""
+    return lambda raw: apply(transform, codec.decode(records(raw)), codec)
+
+
+def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
+    """Refuse a function that does not keep rows before a single one is read."""
+    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
+    check_plan(rows(nothing), nothing, writer=False, stages=codec.stages)
 
 
 def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) -> DataFrame:

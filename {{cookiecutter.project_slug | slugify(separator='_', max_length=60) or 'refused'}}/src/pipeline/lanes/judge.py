@@ -49,21 +49,34 @@ def judge(parts: Iterable[Rows], ledger: Ledger, *, drop_stale: bool, limits: Ma
     `limits` are the most bytes that a record of each topic may have.
     """
     judged = Judged()
+    silent = (FRESH, DUPLICATE, STALE) if drop_stale else (FRESH, DUPLICATE)
     for rows in parts:
-        _judge(rows, verdicts(ledger, rows.stamps, rows.digests), judged, drop_stale=drop_stale, limits=limits)
+        found = verdicts(ledger, rows.stamps, rows.digests)
+        counts = np.bincount(found[found >= 0], minlength=len(VERDICTS)).tolist()
+        for verdict, count in zip(VERDICTS, counts, strict=True):
+            judged.verdicts[verdict] += count
+        _settle(rows, found, judged, silent, limits)
     return judged
 
 
-def _judge(rows: Rows, found: NDArray[np.int8], judged: Judged, *, drop_stale: bool, limits: Mapping[str, int]) -> None:
+def accept(parts: Iterable[Rows], limits: Mapping[str, int] = NO_LIMITS) -> Judged:
+    """Take each row for a new one, whatever its identity, without asking a ledger."""
+    judged = Judged()
+    for rows in parts:
+        _settle(rows, np.full(len(rows), FRESH, np.int8), judged, (FRESH,), limits)
+    return judged
+
+
+def _settle(
+    rows: Rows, found: NDArray[np.int8], judged: Judged, silent: tuple[int, ...], limits: Mapping[str, int]
+) -> None:
+    """What follows from the verdicts; those that are `silent` make no dead letter."""
     judged.read += len(rows)
-    for verdict, count in zip(VERDICTS, np.bincount(found[found >= 0], minlength=len(VERDICTS)).tolist(), strict=True):
-        judged.verdicts[verdict] += count
     fresh = found == FRESH
     unsent = {row: read(error) for row, error in rows.errors.items() if fresh[row]}
     for row in rows.emitted.with_more_than(min(limits.values())) if limits else ():
         if row not in unsent and fresh[row] and (large := too_large(rows.emitted.of(row), limits)) is not None:
             unsent[row] = (OVERSIZED, large)
-    silent = (FRESH, DUPLICATE, STALE) if drop_stale else (FRESH, DUPLICATE)
     letters = {row: LETTERS[found[row]] for row in np.flatnonzero(~np.isin(found, silent)).tolist()} | unsent
     judged.dead += [(int(rows.offsets[row]), *letters[row]) for row in sorted(letters)]
     fresh[list(unsent)] = False

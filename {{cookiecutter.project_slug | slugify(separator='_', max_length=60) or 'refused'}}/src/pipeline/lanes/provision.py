@@ -16,6 +16,7 @@ from pipeline import __version__
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.kafka import REQUEST_SECONDS, reachable, until_given_up
 from pipeline.lanes.columns import Columns
+from pipeline.lanes.plans import first_plan
 from pipeline.lanes.recall import find, hanging_after
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode, lane_key
 from pipeline.lanes.takeover import fence, standing, write_record
@@ -42,6 +43,8 @@ def provision(settings: Settings, say: Callable[[str], None] = print) -> None:
     largest = int(topics.config(source.name)["max.message.bytes"])
     _outputs(settings, output, {"max.message.bytes": str(largest + LETTER_ROOM_BYTES)}, say)
     _lane_topic(settings, output, source, say)
+    if settings.reference.topic:
+        _plan_topic(settings, output, say)
     lanes = range(source.partitions)
     # A partition added to an app that has run holds only unread records: none may be passed over, whatever the setting.
     added = any(until_given_up(partial(_has_run, settings, partition)) for partition in lanes)
@@ -83,6 +86,15 @@ def _lane_topic(settings: Settings, output: Topics, source: Topic, say: Callable
         say(f"topic {name}: grown from {found.partitions} to {source.partitions} partitions, as the source did")
     else:
         say(f"topic {name}: there, {found.partitions} partitions")
+
+
+def _plan_topic(settings: Settings, output: Topics, say: Callable[[str], None]) -> None:
+    Topics(settings.source.bootstrap).one(settings.reference.topic, "reference topic")
+    name = settings.plan_topic
+    if name not in output.describe([name]):
+        say(_create(output, NewTopic(name, 1, settings.output.replication, config=LANE_CONFIG)))
+    check_lane_policy(output, name)
+    say(until_given_up(partial(first_plan, settings)))
 
 
 def check_lane_policy(output: Topics, name: str) -> None:

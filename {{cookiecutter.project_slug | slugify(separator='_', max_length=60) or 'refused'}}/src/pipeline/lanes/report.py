@@ -55,12 +55,12 @@ class Commit:
 
     @contextmanager
     def phase(self, name: str) -> Iterator[None]:
-        """Time a phase."""
+        """Time a phase; one that comes twice is added up."""
         started = time.perf_counter()
         try:
             yield
         finally:
-            self.seconds[name] = time.perf_counter() - started
+            self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
     def describe(self, parts: Sequence[Rows], *, written: int) -> Commit:
         """Note what was committed, right after; rows come in offset order, their timestamps need not."""

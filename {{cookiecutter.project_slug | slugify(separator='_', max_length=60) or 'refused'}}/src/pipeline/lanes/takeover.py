@@ -16,6 +16,7 @@ from pipeline.errors import SafeStop
 from pipeline.kafka import TransactionFailed, producer_config, until_given_up
 from pipeline.lanes.recall import Recalled, hanging_after, recall
 from pipeline.lanes.record import decode, encode, lane_key, recreated
+from pipeline.lanes.together import Together
 from pipeline.lanes.transaction import Transaction
 from pipeline.lanes.writer import RECORD_AND_MARKER
 
@@ -42,15 +43,51 @@ def _take_all(settings: Settings, source: Topic) -> tuple[int, dict[int, Recalle
     with ThreadPoolExecutor(AT_ONCE) as pool:
         found = list(pool.map(lambda partition: _look(settings, source, partition), partitions))
         run = 1 + max(lane.run for lane in found)
+        # An earlier run may have had another atomicity: both kinds of writers are shut out.
+        if settings.delivery.atomicity == "batch":
+            list(pool.map(lambda partition: fence(settings, partition), partitions))
+            return run, _take_together(settings, source, run, pool)
+        fence_id(settings, settings.batch_id)
         taken = pool.map(lambda partition: _take(settings, source, partition, run), partitions)
         return run, dict(zip(partitions, taken, strict=True))
 
 
 def fence(settings: Settings, partition: int) -> Transaction:
     """Shut out whoever writes the lane; what they left open is aborted when this returns."""
-    transaction = Transaction(producer_config(settings, settings.transactional_id(partition)))
+    return fence_id(settings, settings.transactional_id(partition))
+
+
+def fence_id(settings: Settings, name: str) -> Transaction:
+    """Shut out whoever writes under this transactional id."""
+    transaction = Transaction(producer_config(settings, name))
     transaction.fence()
     return transaction
+
+
+def _take_together(settings: Settings, source: Topic, run: int, pool: ThreadPoolExecutor) -> dict[int, Recalled]:
+    """All lanes in one transaction of the batch id: what is handed over to a batch was written by its own writer."""
+    transaction = Together(producer_config(settings, settings.batch_id))
+    transaction.fence()
+    lanes = range(source.partitions)
+    found = dict(zip(lanes, pool.map(lambda lane: standing(settings, source, lane, fenced=True), lanes), strict=True))
+    values = {}
+    for number, (lane, _) in found.items():
+        if lane.run >= run:
+            msg = f"lane {number} was taken by run {lane.run} meanwhile"
+            raise Contested(msg)
+        values[number] = encode(replace(lane, run=run, code_version=__version__))
+    ends = {number: end for number, (_, end) in found.items()}
+    try:
+        transaction.begin()
+        for number, value in values.items():
+            key = lane_key(settings.app.id, source.name, number)
+            transaction.put_lane_record(settings.lane_topic, number, key, value)
+        transaction.flush_and_compare_all(ends)
+        transaction.commit()
+    except BaseException:
+        transaction.abandon()
+        raise
+    return {number: Recalled(value, ends[number] + RECORD_AND_MARKER) for number, value in values.items()}
 
 
 def _look(settings: Settings, source: Topic, partition: int) -> LaneRecord:

@@ -35,13 +35,14 @@ from pipeline.lanes.rows import chunks
 from pipeline.lanes.transaction import Moved, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pipeline.kafka import TransactionFailed
     from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Rows
+    from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Settings
 
 # A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
@@ -68,6 +69,7 @@ class LaneTask:
     schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
     topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
     stages: int = 0  # of the project's own, between source and user's function
+    into: Mapping[str, str] = field(default_factory=dict)  # other topics in place of those that the function names
 
 
 class LaneWriter:
@@ -142,32 +144,56 @@ class LaneWriter:
             return
         with commit.phase("judge"):  # 4
             ledger = Ledger.restore(self._settings.dedup, lane.producers)
-            drop_stale = self._settings.dedup.stale == "drop"
-            judged = judge(parts, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
-            check_topics(judged.outputs, self._settings.output.topics)
+            judged = self._judged(parts, ledger)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
-        with commit.phase("produce"):  # 5
+        describe = partial(commit.describe, parts, written=len(judged.outputs))
+        landed = self._transact(transaction, judged, Recalled(value, recalled.end), commit, describe)  # 5
+        self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+
+    def _judged(self, parts: list[Rows], ledger: Ledger) -> Judged:
+        judged = self._judge(parts, ledger)
+        if into := self._task.into:
+            judged.outputs = [(into.get(item[0], item[0]), *item[1:]) for item in judged.outputs]
+        check_topics(judged.outputs, self._settings.output.topics)
+        return judged
+
+    def _judge(self, parts: list[Rows], ledger: Ledger) -> Judged:
+        drop_stale = self._settings.dedup.stale == "drop"
+        return judge(parts, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
+
+    def _transact(
+        self,
+        transaction: Transaction,
+        judged: Judged,
+        record: Recalled,
+        commit: Commit,
+        describe: Callable[[], Commit],
+    ) -> int:
+        """Step 5: one transaction for outputs, dead letters and the lane record; returns where the record stands."""
+        with commit.phase("produce"):
             transaction.begin()
             self._attempts.began()
             fault_point("after begin")
             transaction.send_all(judged.outputs)
             fault_point("amid produce")
-            limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
-            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead, limit))
-            transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
+            transaction.send_all(self._letters(judged))
+            transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, record.value)
             fault_point("after lane record")
             # A record that was handed over is known to be committed, with or without its marker.
-            landed = transaction.flush_and_compare(recalled.end, marker_owed=self._recalled is not None)
+            landed = transaction.flush_and_compare(record.end, marker_owed=self._recalled is not None)
             fault_point("after compare")
-        describe = partial(commit.describe, parts, written=len(judged.outputs))
-        self._attempts.committing(value, describe)
+        self._attempts.committing(record.value, describe)
         fault_point("before commit")
         with commit.phase("commit"):
             transaction.commit()
         fault_point("after commit")
         self._last_commit = time.monotonic()
         self._attempts.committed()
-        self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+        return landed
+
+    def _letters(self, judged: Judged) -> Iterable[Sendable]:
+        limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
+        return dead_letters(self._settings, self._task.partition, judged.dead, limit)
 
     def _wait_for_markers(self) -> None:
         early = self._last_commit + MARKERS_SECONDS - time.monotonic()

@@ -194,8 +194,8 @@ INFO = Family(
     "pipeline_info",
     "gauge",
     "1",
-    ("app", "version", "python", "spark", "librdkafka"),
-    "Versions; the value is always 1.",
+    ("app", "delivery", "atomicity", "version", "python", "spark", "librdkafka"),
+    "What is promised, by what versions; the value is always 1.",
 )
 
 FAMILIES = tuple(family for family in list(globals().values()) if isinstance(family, Family))

@@ -221,9 +221,11 @@ class Metrics:
 
 
 def versions(settings: Settings) -> dict[str, str]:
-    """What runs here."""
+    """What runs here, and what it promises."""
     return {
         "app": settings.app.id,
+        "delivery": settings.delivery.semantics,
+        "atomicity": settings.delivery.atomicity,
         "version": __version__,
         "python": platform.python_version(),
         "spark": version("pyspark"),

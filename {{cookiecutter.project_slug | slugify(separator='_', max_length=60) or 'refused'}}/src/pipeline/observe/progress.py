@@ -18,8 +18,15 @@ if TYPE_CHECKING:
 
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import LaneReport
+    from pipeline.settings import Delivery
 
 logger = logging.getLogger("pipeline")
+
+# What is not promised under a delivery that was chosen by setting.
+WEAKER = {
+    "at-least-once": "a crash may repeat output, and nothing that the upstream sent twice is held back",
+    "at-most-once": "a crash may lose output",
+}
 
 
 @dataclass
@@ -58,12 +65,19 @@ class Observer:
         """Watchers are told in this order."""
         self._watchers = list(watchers)
 
-    def on_start(self, run: int, recalled: Mapping[int, Recalled]) -> None:
-        """The lanes are taken over."""
+    def on_start(self, run: int, recalled: Mapping[int, Recalled], delivery: Delivery) -> None:
+        """The lanes are taken over; what is delivered less than exactly once is said out loud."""
         lanes = {partition: decode(lane.value) for partition, lane in recalled.items()}
         logger.info(
-            "run=%d lanes=%d next_offsets=%d", run, len(lanes), sum(lane.next_offset for lane in lanes.values())
+            "run=%d lanes=%d next_offsets=%d delivery=%s atomicity=%s",
+            run,
+            len(lanes),
+            sum(lane.next_offset for lane in lanes.values()),
+            delivery.semantics,
+            delivery.atomicity,
         )
+        if delivery.semantics in WEAKER:
+            logger.warning("delivery=%s: %s", delivery.semantics, WEAKER[delivery.semantics])
         for watcher in self._watchers:
             try:
                 watcher.on_start(run, lanes)

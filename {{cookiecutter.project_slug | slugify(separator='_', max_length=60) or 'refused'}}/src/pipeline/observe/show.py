@@ -10,14 +10,18 @@ from pipeline.flow.expected import expected_outputs
 from pipeline.observe.audit import audit, ranges
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from rich.console import Console
 
     from pipeline.observe.audit import AuditResult
     from pipeline.settings import Settings
 
 
-def run_audit(settings: Settings, console: Console) -> AuditResult:
-    """Audit, and show it."""
+def run_audit(
+    settings: Settings, console: Console, start_offsets: Mapping[tuple[str, int], int] | None = None
+) -> AuditResult:
+    """Audit, and show it; `start_offsets` as `audit` takes them."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -32,7 +36,12 @@ def run_audit(settings: Settings, console: Console) -> AuditResult:
                 tasks[stage] = bars.add_task(f"audit: {stage}", total=None)
             bars.update(tasks[stage], completed=records)
 
-        result = audit(settings, lambda: expected_outputs(settings, ranges(settings)), progress=progress)
+        result = audit(
+            settings,
+            lambda: expected_outputs(settings, ranges(settings)),
+            start_offsets=start_offsets,
+            progress=progress,
+        )
     console.print(result.table())
     for remark in result.remarks():
         console.print(remark)

@@ -72,6 +72,7 @@ def judge(
         verdicts={verdict: sum(truth.verdicts[verdict] for truth in truths.values()) for verdict in VERDICTS},
         examples=[*of_outputs.examples, *of_letters.examples, *(key.line for key in split[:EXAMPLES])],
         lost_offsets=sum(gone.values()),
+        delivery=settings.delivery.semantics,
     )
 
 

@@ -17,6 +17,12 @@ if TYPE_CHECKING:
     from pipeline.observe.audit.tally import Counts
 
 COLUMNS = ("", "expected", "found", "lost", "duplicated", "unexpected")
+# What each delivery allows. Where records are missing or repeated, the order of equal ones cannot be told.
+ALLOWED: dict[str, tuple[str, ...]] = {
+    "exactly-once": (),
+    "at-least-once": ("duplicated", "out_of_order"),
+    "at-most-once": ("lost", "out_of_order"),
+}
 
 
 @dataclass(frozen=True)
@@ -40,6 +46,7 @@ class AuditResult:
     examples: Sequence[str]
     lost_offsets: int = 0
     grown: Sequence[Grown] = ()
+    delivery: str = "exactly-once"
 
     @property
     def expected(self) -> int:
@@ -73,6 +80,13 @@ class AuditResult:
         return not wrong and not self.counters_wrong and not self.open_transactions
 
     @property
+    def kept(self) -> bool:
+        """Whether the delivery that is set was kept: all is exact, but for what it allows."""
+        allowed = ALLOWED[self.delivery]
+        wrong = [*COLUMNS[3:], "out_of_order", "split_keys", "counters_wrong", "open_transactions"]
+        return not any(getattr(self, name) for name in wrong if name not in allowed)
+
+    @property
     def caught_up(self) -> bool:
         """Whether the job had read all that is committed in the source topic."""
         return not any(self.behind.values())
@@ -95,6 +109,8 @@ class AuditResult:
         """Say what does not fit into the table: figures first, then everything that is wrong."""
         verdicts = ", ".join(f"{count} {verdict}" for verdict, count in self.verdicts.items() if count)
         lines = [f"source: {self.read} records read: {verdicts or 'none judged'}"]
+        if ALLOWED[self.delivery]:
+            lines.append(f"delivery {self.delivery}: allowed is {' and '.join(ALLOWED[self.delivery])}, by setting")
         if self.lost_offsets:
             lines.append(f"lost to retention, accepted: {self.lost_offsets} offsets")
         if not self.caught_up:
@@ -123,6 +139,8 @@ class AuditResult:
         """Everything, in types that JSON has."""
         return {
             "exact": self.exact,
+            "delivery": self.delivery,
+            "kept": self.kept,
             "caught_up": self.caught_up,
             **{column: getattr(self, column) for column in COLUMNS[1:]},
             "outputs": {topic: vars(counts) for topic, counts in self.outputs.items()},

@@ -31,6 +31,7 @@ class Truth:
     def __init__(self, settings: Settings, partition: int, cuts: Cuts, expect_letter: ExpectLetter) -> None:
         """`expect_letter` is told (reason, digest, source partition, offset) of each dead letter that must exist."""
         self._names = settings.identity
+        self._dedup = settings.delivery.semantics != "at-least-once"
         self._drop_stale = settings.dedup.stale == "drop"
         self._topic = settings.source.topic
         self._partition = partition
@@ -49,8 +50,8 @@ class Truth:
     def add(self, record: Record) -> None:
         """Judge the next source record."""
         self.read += 1
-        stamp = read_stamp(record.headers, self._names)
-        fate = IDENTITY
+        stamp = read_stamp(record.headers, self._names) if self._dedup else None
+        fate = IDENTITY if self._dedup else FRESH
         if stamp is not None:
             fate = self._model.judge(stamp, digest((record.key, record.value)))
             self.verdicts[fate] += 1

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.errors import PipelineError
-from pipeline.observe.doctor import clusters, lanes, machine, source
+from pipeline.observe.doctor import clusters, lanes, machine, reference, source
 from pipeline.observe.doctor.finding import Finding, fail, of_error, warn
 from pipeline.observe.doctor.site import NotThere, Site
 
@@ -58,6 +58,7 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "packages": machine.packages,
     "Spark connector": machine.connector,
     "schema": machine.schema,
+    "delivery": machine.delivery,
     "source cluster": clusters.source_cluster,
     "output cluster": clusters.output_cluster,
     "source topic": source.source_topic,
@@ -65,6 +66,7 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "clocks": source.clocks,
     "timestamps": source.timestamps,
     "keys and identity headers": source.records,
+    "reference topic": reference.reference_topic,
     "output topics": clusters.output_topics,
     "lane topic": clusters.lane_topic,
     "lanes": lanes.lanes,

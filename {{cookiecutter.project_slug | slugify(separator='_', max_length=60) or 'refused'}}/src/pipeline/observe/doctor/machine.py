@@ -1,4 +1,4 @@
-"""Checks of this machine: Python, Java, packages, jars, the schema file. None of them needs a cluster."""
+"""Checks of machine and settings: Python, Java, packages, jars, schema file, delivery. None needs a cluster."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from confluent_kafka import libversion
 from pipeline.local.jars import jars, read_pins
 from pipeline.local.java import VERSION_SECONDS, java
 from pipeline.observe.doctor.finding import Finding, fail, ok, warn
+from pipeline.observe.progress import WEAKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -78,3 +79,14 @@ def schema(site: Site) -> Iterator[Finding]:
     given = site.settings.codec
     file = "none (bytes)" if given.input == "bytes" else given.schema_file
     yield ok("schema", f"{file}: columns {', '.join(codec.columns.names)}")
+
+
+def delivery(site: Site) -> Iterator[Finding]:
+    """What was chosen is told; what is less than exactly-once is never taken for granted."""
+    chosen = site.settings.delivery
+    detail = f"{chosen.semantics}, visible by {chosen.atomicity}"
+    if chosen.semantics in WEAKER:
+        remedy = 'if that is not meant: delivery.semantics = "exactly-once"'
+        yield warn("delivery", f"{detail}: {WEAKER[chosen.semantics]}", remedy)
+    else:
+        yield ok("delivery", detail)

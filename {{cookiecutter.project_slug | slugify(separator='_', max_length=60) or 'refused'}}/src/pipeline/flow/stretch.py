@@ -1,0 +1,119 @@
+"""Which stretch of the log is replayed, and into what: resolved to offsets before anything is started.
+
+Guarantee: the replay's names are none of the live app's; the same command names the same stretch, so that it can be
+given again after a kill. `latest` is the end of the log at the moment of the command.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from confluent_kafka.admin import OffsetSpec
+
+from pipeline.errors import BadSettings
+from pipeline.lanes.provision import start_offsets
+from pipeline.lanes.topics import Topics
+from pipeline.settings import Settings, build
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping, Sequence
+
+APP_CHARACTERS = 80
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Offsets of every partition from `first` to `until` (not included), for an app of their own."""
+
+    live: Settings
+    settings: Settings
+    into: Mapping[str, str]
+    first: Mapping[int, int]
+    until: Mapping[int, int]
+
+    def left(self, next_offsets: Mapping[int, int]) -> int:
+        """How many offsets are not replayed yet."""
+        return sum(
+            max(until - next_offsets.get(partition, self.first[partition]), 0)
+            for partition, until in self.until.items()
+        )
+
+    def next_ranges(self, next_offsets: Mapping[int, int]) -> dict[int, tuple[int, int]]:
+        """The next batch: `source.max_offsets_per_trigger` in all, shared by what each partition has left."""
+        left = {lane: self.until[lane] - offset for lane, offset in next_offsets.items() if offset < self.until[lane]}
+        most = min(self.settings.source.max_offsets_per_trigger, sum(left.values()))
+        share = most / max(sum(left.values()), 1)
+        return {
+            lane: (next_offsets[lane], next_offsets[lane] + min(count, max(int(count * share), 1)))
+            for lane, count in left.items()
+        }
+
+
+def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: str = "") -> Stretch:
+    """Resolve a command; nothing is created by it."""
+    topics = Topics(live.source.bootstrap)
+    source = topics.one(live.source.topic, "source topic")
+    lanes = range(source.partitions)
+    renamed = targets(live, into)
+    name = app or _name(live, renamed)
+    settings = _settings(live, name, renamed, _position(start, lanes))
+    low = topics.offsets(source.name, lanes, OffsetSpec.earliest())
+    high = topics.offsets(source.name, lanes, OffsetSpec.latest())
+    first = start_offsets(settings, source)
+    until = start_offsets(_settings(live, name, renamed, _position(end, lanes)), source)
+    bounded = [{lane: min(max(ends[lane], low[lane]), high[lane]) for lane in lanes} for ends in (first, until)]
+    if not any(bounded[0][lane] < bounded[1][lane] for lane in lanes):
+        msg = f"--from {start} --to {end}: topic {source.name} holds no record between them"
+        raise BadSettings(msg)
+    # In this form it names the same offsets for ever.
+    begins = f"offsets:{json.dumps({str(lane): offset for lane, offset in bounded[0].items()})}"
+    return Stretch(live, _settings(live, name, renamed, begins), renamed, *bounded)
+
+
+def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
+    """Where each of the live app's outputs goes: `topic` for all of them, or `old=new` for each."""
+    named = dict(item.split("=", 1) for item in into if "=" in item)
+    rest = [item for item in into if "=" not in item]
+    missing = [topic for topic in live.output.topics if topic not in named]
+    if len(rest) > 1 or bool(rest) != bool(missing) or set(named) - set(live.output.topics):
+        msg = (
+            f"--into {' --into '.join(into)}: name one topic for all outputs, or <old>=<new> for each of "
+            f"{', '.join(live.output.topics)}"
+        )
+        raise BadSettings(msg)
+    renamed = {**named, **dict.fromkeys(missing, rest[0] if rest else "")}
+    taken = {live.source.topic, live.lane_topic, live.output.dead_letter_topic, *live.output.topics}
+    if clash := taken & set(renamed.values()):
+        msg = f"--into: {', '.join(sorted(clash))} belongs to the live app; a replay writes to topics of its own"
+        raise BadSettings(msg)
+    return renamed
+
+
+def _name(live: Settings, renamed: Mapping[str, str]) -> str:
+    target = re.sub(r"[^a-z0-9_-]", "-", "-".join(dict.fromkeys(renamed.values())).lower())
+    return f"{live.app.id}-into-{target}"[:APP_CHARACTERS]
+
+
+def _position(text: str, lanes: range) -> str:
+    """`source.start` for what a person types: a bare time, or one offset for all partitions."""
+    if text.isdecimal():
+        return f"offsets:{json.dumps(dict.fromkeys(map(str, lanes), int(text)))}"
+    if text in {"earliest", "latest"} or text.startswith(("time:", "offsets:")):
+        return text
+    return f"time:{text}"
+
+
+def _settings(live: Settings, name: str, renamed: Mapping[str, str], start: str) -> Settings:
+    values = live.model_dump()
+    if name == live.app.id:
+        msg = f"--app {name}: that is the live app; a replay needs another"
+        raise BadSettings(msg)
+    values["app"]["id"] = name
+    values["source"]["start"] = start
+    values["output"]["topics"] = tuple(dict.fromkeys(renamed.values()))
+    values["output"]["dead_letter_topic"] = f"{name}.dead-letters"
+    values["metrics"]["port"] = 0  # the live job's
+    return build(values, origin="replay")

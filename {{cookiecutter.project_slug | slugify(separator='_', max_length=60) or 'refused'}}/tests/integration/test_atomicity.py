@@ -1,0 +1,236 @@
+"""Atomicity `batch` on a real broker: a live reader sees all of a batch or nothing, and the rules of the lanes hold."""
+
+from __future__ import annotations
+
+import os
+import signal
+from contextlib import contextmanager
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from confluent_kafka.admin import OffsetSpec
+from tests.support.job import new_app
+from tests.support.kafka import DEADLINE_SECONDS, read_committed, wait_until
+from tests.support.lanes import App, processes, provisioned
+from tests.support.rows import columnar
+
+from pipeline.errors import Replaced
+from pipeline.kafka import Fatal
+from pipeline.lanes.record import decode
+from pipeline.lanes.rows import Chunk
+from pipeline.lanes.takeover import take_over
+from pipeline.lanes.together import BatchWriter, Together
+from pipeline.lanes.topics import Topics
+from pipeline.local.gate import Gate
+from pipeline.local.processes import signal_all, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
+    from pipeline.local.broker import Broker
+
+LANES = 3
+LOOKS = 20
+
+
+@pytest.fixture
+def app(broker: Broker) -> App:
+    """Return a fresh app of three lanes that is written batch by batch."""
+    return provisioned(broker.bootstrap, partitions=LANES, delivery={"atomicity": "batch"})
+
+
+def write(
+    app: App, first: int, until: int, recalled: Mapping[int, Recalled] | None = None, run: int = 0
+) -> list[LaneReport]:
+    """Write the same range of every lane, as the one task of a batch does."""
+    tasks = [
+        app.task(first, until, partition=lane, run=run, recalled=(recalled or {}).get(lane)) for lane in range(LANES)
+    ]
+    writer = BatchWriter(tasks)
+    writer.write({lane: Chunk(first, until, [columnar(app.rows(first, until))]) for lane in range(LANES)})
+    return writer.reports
+
+
+def write_armed(app: App, environ: dict[str, str], until: int) -> None:
+    """Write a batch in a process of its own that may be held at a gate."""
+    os.environ.update(environ)
+    write(app, 0, until)
+
+
+@contextmanager
+def held_at(app: App, gate: Gate, until: int = 10) -> Iterator[Any]:
+    """Give a writer that waits at the gate with a batch in hand."""
+    process = processes().Process(target=write_armed, args=(app, gate.environ, until), daemon=True)
+    process.start()
+    wait_until(gate.holds, what=f"the writer waits at: {gate.place}")
+    yield process
+    gate.open()
+    process.join(DEADLINE_SECONDS)
+
+
+def stable(app: App, *, committed: bool = True) -> dict[tuple[str, int], int]:
+    """Return how far a live reader may read in every output and lane partition; or where the log ends."""
+    topics = Topics(app.settings.output_bootstrap)
+    found = {}
+    for name in (app.out, app.settings.lane_topic):
+        partitions = range(topics.one(name, "topic").partitions)
+        for partition, offset in topics.offsets(name, partitions, OffsetSpec.latest(), committed=committed).items():
+            found[name, partition] = offset
+    return found
+
+
+def assert_exact(app: App, rows: int) -> None:
+    """Demand every row of every lane once, in the order of its lane, and lanes that counted nothing twice."""
+    written = app.written()
+    assert sorted(written) == sorted([*range(rows)] * LANES)
+    for lane in range(LANES):
+        offsets = [record.next_offset for record in app.lane_records(lane)]
+        assert offsets == sorted(offsets)
+        counters = app.lane(lane).counters
+        assert (offsets[-1], counters.read, counters.verdicts) == (rows, rows, {"fresh": rows})
+
+
+def test_a_live_reader_sees_nothing_of_a_batch_before_all_of_it_is_decided(app: App, tmp_path: Path) -> None:
+    before = stable(app)
+    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+        # Every row and every lane record stands in the log; only the decision is missing.
+        assert all(stable(app, committed=False)[place] > end for place, end in before.items())
+        assert all(stable(app) == before for _ in range(LOOKS))
+        assert app_reads(app) == []
+    assert process.exitcode == 0
+    assert_exact(app, 10)
+
+
+def app_reads(app: App) -> list[bytes | None]:
+    """Return what a `read_committed` reader sees at this moment, without waiting for open transactions."""
+    return [record.value for record in read_committed(app.settings.output_bootstrap, app.out)]
+
+
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize(
+    "place",
+    [
+        *(
+            pytest.param(place, marks=pytest.mark.long)
+            for place in ("after begin", "amid produce", "after lane record")
+        ),
+        "before commit",
+    ],
+)
+def test_a_batch_whose_writer_is_killed_before_the_commit_leaves_no_part_of_it(
+    app: App, tmp_path: Path, place: str
+) -> None:
+    with held_at(app, Gate(tmp_path / "gate", place, nth=1)) as process:
+        process.kill()
+        process.join(DEADLINE_SECONDS)
+        assert process.exitcode == -signal.SIGKILL
+    reports = write(app, 0, 15)
+    assert sum(len(report.commits) for report in reports) == 1
+    assert_exact(app, 15)
+
+
+@pytest.mark.fault("K1")
+def test_a_batch_whose_writer_is_killed_after_its_commit_is_there_as_a_whole(app: App, tmp_path: Path) -> None:
+    with held_at(app, Gate(tmp_path / "gate", "after commit", nth=1)) as process:
+        process.kill()
+        process.join(DEADLINE_SECONDS)
+    assert_exact(app, 10)
+    write(app, 0, 20)
+    assert_exact(app, 20)
+
+
+def test_the_record_of_every_lane_must_land_where_its_recall_saw_the_end(app: App) -> None:
+    write(app, 0, 10)
+    old = {lane: app.recalled(lane) for lane in range(LANES)}
+    # Another writer, of the same run, moves the last lane alone: the hand-over of that one is out of date.
+    app.write(10, 12, partition=LANES - 1)
+    [first, *_] = write(app, 10, 20, recalled=old)
+    assert set(first.failures) == {"moved"}
+    assert_exact(app, 20)
+
+
+def test_the_newer_run_wins_over_batches_and_over_lanes(app: App) -> None:
+    older, _ = take_over(app.settings, app.source)
+    newer, handed_over = take_over(app.settings, app.source)
+    with pytest.raises(Replaced, match=f"replaced by run {newer}"):
+        write(app, 0, 5, run=older)
+    with pytest.raises(Replaced, match=f"replaced by run {newer}"):
+        app.write(0, 5, partition=1, run=older)
+    assert [report.failures for report in write(app, 0, 5, handed_over, newer)] == [{}] * LANES
+    assert_exact(app, 5)
+
+
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize("next_atomicity", ["lane", pytest.param("batch", marks=pytest.mark.long)])
+def test_a_run_that_takes_over_ends_the_open_batch_of_an_earlier_one(
+    app: App, tmp_path: Path, next_atomicity: str
+) -> None:
+    delivery = app.settings.delivery.model_copy(update={"atomicity": next_atomicity})
+    later = replace(app, settings=app.settings.model_copy(update={"delivery": delivery}))
+    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+        run, handed_over = take_over(later.settings, app.source)
+    assert process.exitcode != 0, "the earlier run was replaced"
+    assert {decode(lane.value).next_offset for lane in handed_over.values()} == {0}
+    if next_atomicity == "batch":
+        write(later, 0, 10, handed_over, run)
+    for lane in range(LANES):
+        later.write(0, 10, partition=lane, run=run)
+    assert_exact(app, 10)
+
+
+def test_a_lane_that_was_ahead_is_skipped_and_the_others_are_written(app: App) -> None:
+    app.write(0, 10, partition=1)
+    reports = write(app, 0, 10)
+    assert [report.skipped for report in reports] == [0, 10, 0]
+    assert_exact(app, 10)
+
+
+def test_a_commit_whose_answer_was_lost_is_settled_for_all_lanes_at_once(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    real = Together.commit
+    lost: list[bool] = []
+
+    def commit(self: Together) -> None:
+        real(self)
+        if not lost:
+            lost.append(True)
+            msg = "no answer"
+            raise Fatal(msg)
+
+    monkeypatch.setattr(Together, "commit", commit)
+    [first, *_] = write(app, 0, 10)
+    assert first.outcomes == {"unknown_committed": 1}
+    assert len(first.commits) == 1
+    assert_exact(app, 10)
+
+
+def test_a_whole_job_writes_batch_by_batch_one_transaction_each(broker: Broker, tmp_path: Path) -> None:
+    app = new_app(
+        broker.bootstrap, tmp_path, delivery={"atomicity": "batch"}, source={"max_offsets_per_trigger": 1_000}
+    )
+    app.send(2_000)
+    seen = app.run()
+    commits = [sum(len(report.commits) for report in batch.reports) for batch in seen.batches]
+    assert len(commits) > 1
+    assert set(commits) == {1}
+    app.assert_exact()
+
+
+@pytest.mark.long
+@pytest.mark.fault("K1")
+@pytest.mark.parametrize("place", ["after fence", "amid produce", "before commit", "after commit", "after batch"])
+def test_a_whole_job_that_is_killed_in_mid_batch_goes_on_exactly(broker: Broker, tmp_path: Path, place: str) -> None:
+    app = new_app(broker.bootstrap, tmp_path, delivery={"atomicity": "batch"}, source={"max_offsets_per_trigger": 500})
+    app.send(1_500)
+    gate = Gate(tmp_path / "gate", place, nth=2)
+    with app.start(environ=gate.environ) as job:
+        job.wait_for(f"the job is held {place}", gate.holds)
+        signal_all(tree(job.pid), signal.SIGKILL)
+        job.wait()
+    app.run()
+    app.assert_exact()
