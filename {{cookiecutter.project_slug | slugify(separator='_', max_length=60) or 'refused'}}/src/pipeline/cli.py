@@ -33,6 +33,7 @@ Exit codes:
 5 the output is not exact
 6 a Kafka cluster cannot be reached; safe to try again
 7 the schema registry does not answer; safe to try again
+8 a Kafka cluster does not let this user in, or denies an operation; the line says which
 """
 
 app = typer.Typer(
@@ -90,7 +91,7 @@ def run(
 
 
 @app.command()
-def provision(
+def provision(  # noqa: PLR0913  the options of a command
     settings_file: SettingsFile = DEFAULT_SETTINGS,
     *,
     accept_loss: Annotated[
@@ -99,12 +100,26 @@ def provision(
             "--accept-loss", help="Move lanes past source records that retention deleted unread; count them as lost."
         ),
     ] = False,
+    acls: Annotated[
+        bool, typer.Option("--acls", help="Only print the ACLs that are needed, as commands of kafka-acls.")
+    ] = False,
+    principal: Annotated[
+        str, typer.Option("--principal", help="With --acls: to whom, if not from the settings: User:shop.")
+    ] = "",
+    command_config: Annotated[
+        str, typer.Option("--command-config", help="With --acls: an administrator's own client properties.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Create missing topics, give each new lane its first record, and refuse wrong policies. Safe to repeat."""
     from pipeline.lanes import provision as lanes  # noqa: PLC0415
 
     settings = load(settings_file)
+    if acls:
+        from pipeline.acls import printed  # noqa: PLC0415
+
+        print("\n".join(printed(settings, principal, command_config)))
+        return
     lines: list[str] = []
     say = lines.append if as_json else print
     if settings.codec.output_framing == "confluent":

@@ -109,6 +109,32 @@ HeaderName = Annotated[
     str,
     _ruled(lambda value: 1 <= len(value.encode()) <= 200, "must be 1 to 200 bytes, for example producer-id"),  # noqa: PLR2004
 ]
+VariableName = Annotated[
+    str,
+    _matching(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, for example KAFKA_PASSWORD"),
+]
+# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning.
+SecretFile = Annotated[
+    str,
+    _matching(
+        r"[^:{}$,\"\\\x00-\x1f]*", 'must be the path of a file, without : { } $ , " or \\, for example secrets/password'
+    ),
+]
+# They stand between quotes in Java's login configuration.
+LoginName = Annotated[
+    str,
+    _matching(
+        r"[^\"\\${}\x00-\x1f\x7f]{0,200}", "must be up to 200 signs without quotes, backslash, $, braces or line ends"
+    ),
+]
+TokenUrl = Annotated[
+    str,
+    _matching(
+        r"(https://[^\s@\"\\${}]+|http://(localhost|127\.0\.0\.1)(:[0-9]+)?(/[^\s@\"\\${}]*)?)?",
+        "must be https://host/path without user or password (http:// only to localhost), "
+        "for example https://login.example.org/oauth2/token",
+    ),
+]
 Memory = Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a number with a unit, for example 512m or 2g")]
 
 

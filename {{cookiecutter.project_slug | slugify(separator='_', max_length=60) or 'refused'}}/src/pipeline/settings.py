@@ -9,11 +9,11 @@ from __future__ import annotations
 
 import os
 import tomllib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError, model_validator
 
+from pipeline.address import Address
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
 from pipeline.rules import (
@@ -26,6 +26,8 @@ from pipeline.rules import (
     TopicName,
     told,
 )
+from pipeline.section import Section
+from pipeline.security import SAME, Access, OutputSecurity, Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -33,20 +35,6 @@ if TYPE_CHECKING:
 
 ENV_PREFIX = "PIPELINE_"
 ENV_SEPARATOR = "__"
-
-
-class Section(BaseModel):
-    """A frozen part of the settings that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_values(cls, value: Any) -> Any:
-        """There are no switches: pydantic would read `true` as the number 1."""
-        if isinstance(value, bool):
-            raise PydanticCustomError("rule", "must not be true or false")  # noqa: EM101  pydantic's template
-        return value
 
 
 class App(Section):
@@ -156,6 +144,15 @@ class Settings(Section):
     spark: Spark = Spark()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    security: Security = Security()
+    output_security: OutputSecurity = OutputSecurity()
+
+    @model_validator(mode="after")
+    def _locked(self) -> Self:
+        """Let the source's address say how it is entered, so that nobody can connect to it in another way."""
+        locked = self.source.model_copy(update={"bootstrap": Address(self.source.bootstrap, self.security, self.group)})
+        self.__dict__["source"] = locked
+        return self
 
     @property
     def lane_topic(self) -> str:
@@ -169,12 +166,21 @@ class Settings(Section):
 
     @property
     def output_bootstrap(self) -> str:
-        """The cluster of the output; the source's unless given apart."""
-        return self.output.bootstrap or self.source.bootstrap
+        """The cluster of the output and how it is entered; the source's unless given apart."""
+        return Address(self.output.bootstrap or self.source.bootstrap, self._output_access, self.group)
+
+    @property
+    def _output_access(self) -> Access:
+        return self.security if self.output_security.method == SAME else self.output_security
+
+    @property
+    def transactional_ids(self) -> str:
+        """What all transactional ids of the app begin with."""
+        return f"{self.app.id}.{self.source.topic}."
 
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""
-        return f"{self.app.id}.{self.source.topic}.{partition}"
+        return f"{self.transactional_ids}{partition}"
 
 
 # Every section and its keys.
