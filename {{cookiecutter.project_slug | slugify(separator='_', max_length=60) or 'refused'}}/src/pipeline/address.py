@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from typing import Any, Self
 
+from pipeline.client import Client
 from pipeline.security import Access, Security
 
 NO_GROUP = "unused"
@@ -15,14 +16,18 @@ NO_GROUP = "unused"
 class Address(str):
     """The brokers of a cluster, and how it is entered: whoever connects by it enters that way."""
 
-    __slots__ = ("access", "group")
+    __slots__ = ("access", "client", "group")
     access: Access
+    client: Client
     group: str
 
-    def __new__(cls, brokers: str, access: Access | None = None, group: str = NO_GROUP) -> Self:
+    def __new__(
+        cls, brokers: str, access: Access | None = None, client: Client | None = None, group: str = NO_GROUP
+    ) -> Self:
         """The text is that of the brokers; readers that need no group still name one, which must be allowed."""
         address = super().__new__(cls, brokers)
         address.access = access or Security()
+        address.client = client or Client()
         address.group = group
         return address
 
@@ -51,9 +56,13 @@ def access_of(bootstrap: object) -> Access:
 
 def entry(bootstrap: str) -> dict[str, Any]:
     """Options by which a client of confluent-kafka finds and enters a cluster."""
-    return {"bootstrap.servers": bootstrap, **access_of(bootstrap).librdkafka()}
+    return {"bootstrap.servers": bootstrap, **_client_of(bootstrap).librdkafka(), **access_of(bootstrap).librdkafka()}
 
 
 def java_entry(bootstrap: str) -> dict[str, str]:
     """Options by which a Java client finds and enters a cluster."""
-    return {"bootstrap.servers": str(bootstrap), **access_of(bootstrap).java()}
+    return {"bootstrap.servers": str(bootstrap), **_client_of(bootstrap).java(), **access_of(bootstrap).java()}
+
+
+def _client_of(bootstrap: object) -> Client:
+    return bootstrap.client if isinstance(bootstrap, Address) else Client()

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_letters
+from pipeline import __version__, cli_letters, cli_settings
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_letters.app, name="dead-letters")
+app.command()(cli_settings.settings)
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)

@@ -9,6 +9,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BadSettings
+from pipeline.locks import faults
 from pipeline.rules import TOPIC_CHARACTERS
 
 if TYPE_CHECKING:
@@ -19,7 +20,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _registry):
+    for find in (_topics, _headers, _chunks, _registry, _locks):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -62,6 +63,12 @@ def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "codec.registry_url", "'': framed values need it, for example http://registry:8081"
     if "@" in codec.registry_url:
         yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
+
+
+def _locks(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Secrets are looked for where they are named, before anything needs them."""
+    yield from faults(settings.security)
+    yield from faults(settings.output_security)
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
+from pipeline.refused import reason_against
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -166,6 +168,8 @@ def told(error: ErrorDetails, key: str, known: Iterable[str]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
         names = list(known)
+        if reason := reason_against(key.partition(".")[2] or key):
+            return f"{key}: refused: {reason}"
         near = get_close_matches(key.rpartition(".")[2], names, n=1)
         return f"{key}: unknown; {f'did you mean {near[0]}?' if near else 'known are ' + ', '.join(names)}"
     if kind == "model_type":

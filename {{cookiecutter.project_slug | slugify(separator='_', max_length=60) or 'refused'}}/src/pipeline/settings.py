@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self
 from pydantic import Field, ValidationError, model_validator
 
 from pipeline.address import Address
+from pipeline.client import Client
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
 from pipeline.rules import (
@@ -144,13 +145,15 @@ class Settings(Section):
     spark: Spark = Spark()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    client: Client = Client()
     security: Security = Security()
     output_security: OutputSecurity = OutputSecurity()
 
     @model_validator(mode="after")
     def _locked(self) -> Self:
         """Let the source's address say how it is entered, so that nobody can connect to it in another way."""
-        locked = self.source.model_copy(update={"bootstrap": Address(self.source.bootstrap, self.security, self.group)})
+        address = Address(self.source.bootstrap, self.security, self.client, self.group)
+        locked = self.source.model_copy(update={"bootstrap": address})
         self.__dict__["source"] = locked
         return self
 
@@ -167,7 +170,8 @@ class Settings(Section):
     @property
     def output_bootstrap(self) -> str:
         """The cluster of the output and how it is entered; the source's unless given apart."""
-        return Address(self.output.bootstrap or self.source.bootstrap, self._output_access, self.group)
+        brokers = self.output.bootstrap or self.source.bootstrap
+        return Address(brokers, self._output_access, self.client, self.group)
 
     @property
     def _output_access(self) -> Access:
@@ -204,7 +208,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"{path}: not valid TOML: {error}"
         raise BadSettings(msg) from None
-    merged, origins = _overlay(values, environ)
+    merged, origins = overlay(values, environ)
     return build(merged, origin=str(path), origins=origins)
 
 
@@ -227,7 +231,7 @@ def build(values: Mapping[str, Any], origin: str = "settings", origins: Mapping[
     return settings
 
 
-def _overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
+def overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
     """Lay the environment's values over the file's, and say which keys they are."""
     merged = {name: dict(part) if isinstance(part, dict) else part for name, part in values.items()}
     origins = {}
