@@ -41,14 +41,14 @@ def denial(error: KafkaError, action: str, needs: str) -> Denied | None:
     return Denied(f"{action}: denied: {needs} is not allowed to this user ({error.name()}); {ACLS}")
 
 
-def refusal(config: Mapping[str, Any], seconds: float = PROBE_SECONDS) -> str:
+def refusal(config: Mapping[str, Any]) -> str:
     """Why a cluster does not let this client in; empty if it does, or is away.
 
     A failed request only says that it failed. The reason comes by a callback, and only while a client is being served.
     """
     said: list[KafkaError] = []
     client = AdminClient({**config, "error_cb": said.append})
-    deadline = time.monotonic() + seconds
+    deadline = time.monotonic() + PROBE_SECONDS
     while time.monotonic() < deadline:
         try:
             client.list_topics(timeout=LOOK_SECONDS)

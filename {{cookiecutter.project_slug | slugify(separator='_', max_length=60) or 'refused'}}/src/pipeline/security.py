@@ -23,6 +23,8 @@ MODULES = {
     "oauth": "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginModule",
 }
 TOKEN_HANDLER = "org.apache.kafka.common.security.oauthbearer.OAuthBearerLoginCallbackHandler"  # noqa: S105  a class
+# Both clients know it by this name. There is no setting for it.
+HOST_NAMES = {"ssl.endpoint.identification.algorithm": "https"}
 PROVIDERS = "org.apache.kafka.common.config.provider."
 
 
@@ -100,7 +102,7 @@ class Access(Section):
             return {}
         options: dict[str, Any] = {
             "security.protocol": self._protocol,
-            "ssl.endpoint.identification.algorithm": "https",
+            **HOST_NAMES,
             "enable.ssl.certificate.verification": True,
             **_given({"ssl.ca.location": self.ca_file}),
         }
@@ -126,7 +128,7 @@ class Access(Section):
             return {}
         options = {
             "security.protocol": self._protocol,
-            "ssl.endpoint.identification.algorithm": "https",
+            **HOST_NAMES,
             **self._mechanism("sasl.mechanism"),
             **self._providers(),
         }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
+from unittest.mock import patch
 
 from confluent_kafka.admin import (
     AclBinding,
@@ -24,6 +25,7 @@ from confluent_kafka.admin import (
 )
 from tests.support.certificates import Authority
 from tests.support.kafka import DEADLINE_SECONDS, QUIET, wait_until
+from tests.support.tokens import Tokens
 
 from pipeline.local.broker import Broker
 from pipeline.local.node import HOST, free_ports
@@ -33,7 +35,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRAM, MTLS, OAUTH = "SCRAM", "MTLS", "OAUTH"
-LISTENERS = {SCRAM: "SASL_SSL", MTLS: "SSL"}
+LISTENERS = {SCRAM: "SASL_SSL", MTLS: "SSL", OAUTH: "SASL_SSL"}
+BEARER = "org.apache.kafka.common.security.oauthbearer."
 NAME = "localhost"  # by which its certificate knows it; not by its address
 
 
@@ -44,6 +47,7 @@ class SecuredBroker(Broker):
         """Make its certificates."""
         self.authority = Authority(folder)
         self._server = self.authority.sign("server", f"DNS:{NAME}")
+        self.tokens = Tokens(folder)
         pairs = free_ports(len(LISTENERS))
         self.locked = {name: f"{NAME}:{ports.client}" for name, ports in zip(LISTENERS, pairs, strict=True)}
         super().__init__(properties=properties)
@@ -67,9 +71,24 @@ class SecuredBroker(Broker):
             "listener.name.scram.scram-sha-512.sasl.jaas.config": (
                 "org.apache.kafka.common.security.scram.ScramLoginModule required;"
             ),
+            "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
+            "listener.name.oauth.oauthbearer.sasl.jaas.config": f"{BEARER}OAuthBearerLoginModule required;",
+            "listener.name.oauth.oauthbearer.sasl.server.callback.handler.class": (
+                f"{BEARER}OAuthBearerValidatorCallbackHandler"
+            ),
+            "listener.name.oauth.oauthbearer.sasl.oauthbearer.jwks.endpoint.url": self.tokens.keys.as_uri(),
+            "listener.name.oauth.oauthbearer.sasl.oauthbearer.expected.audience": "kafka",
             "authorizer.class.name": "org.apache.kafka.metadata.authorizer.StandardAuthorizer",
             "super.users": "User:ANONYMOUS",
         }
+
+    def start(self) -> None:
+        """Start it, with leave to read the key of the tokens."""
+        uri, path = self.tokens.keys.as_uri(), self.tokens.keys
+        allowed = f"-Dorg.apache.kafka.sasl.oauthbearer.allowed.urls={uri}"
+        allowed += f" -Dorg.apache.kafka.sasl.oauthbearer.allowed.files={path}"
+        with patch.dict("os.environ", {"JAVA_TOOL_OPTIONS": allowed}):
+            super().start()
 
     @cached_property
     def admin(self) -> AdminClient:
