@@ -11,7 +11,8 @@ import os
 import tomllib
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from pipeline.settings import load, overlay
+from pipeline.overlay import overlay
+from pipeline.settings import load
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping

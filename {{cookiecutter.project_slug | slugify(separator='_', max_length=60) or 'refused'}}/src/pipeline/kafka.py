@@ -16,7 +16,7 @@ from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.address import access_of, entry, group_of
 from pipeline.denied import denial, refusal
-from pipeline.errors import BadSettings, Denied, PipelineError, Unreachable
+from pipeline.errors import Denied, PipelineError, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -146,14 +146,11 @@ def mapped(action: str, needs: str = "") -> Iterator[None]:
 def as_kind(error: KafkaError, action: str, needs: str = "") -> PipelineError:
     """The kind of one client error. Unknown is fatal: no branch may go on with a doubtful producer.
 
-    What the cluster denies, or will never grant, is no failed transaction: to start it again would not help.
+    What the cluster denies is no failed transaction: to start it again would not help.
     """
     text = f"{action}: {error.name()}: {error.str()}"
     if denied := denial(error, action, needs):
         return denied
-    if error.code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
-        limit = "must be at most the brokers' transaction.max.timeout.ms, which `pipeline doctor` shows"
-        return BadSettings(f"transaction.timeout_ms: {limit} ({text})")
     if error.code() in FENCED_CODES:
         return Fenced(text)
     if error.txn_requires_abort():

@@ -111,6 +111,17 @@ HeaderName = Annotated[
     str,
     _ruled(lambda value: 1 <= len(value.encode()) <= 200, "must be 1 to 200 bytes, for example producer-id"),  # noqa: PLR2004
 ]
+HostName = Annotated[
+    str, _matching(rf"{HOST}|[0-9A-Fa-f:.]+", "must be an address or a host name, for example 127.0.0.1 or 0.0.0.0")
+]
+# A local master repeats a failed task only if it is told how often one may fail.
+Master = Annotated[
+    str,
+    _matching(
+        r"local\[(\*|[0-9]+),[0-9]+\]|local-cluster\[[0-9, ]+\]|spark://\S+|yarn|k8s://\S+",
+        "must be local[tasks,tries], for example local[4,4], or spark://host:7077, yarn, k8s://https://host:443",
+    ),
+]
 VariableName = Annotated[
     str,
     _matching(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, for example KAFKA_PASSWORD"),

@@ -17,10 +17,13 @@ from pipeline.address import Address
 from pipeline.client import Client
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
+from pipeline.overlay import check_names, overlay
 from pipeline.rules import (
     AppId,
     Bootstrap,
     HeaderName,
+    HostName,
+    Master,
     Memory,
     OtherBootstrap,
     StartText,
@@ -33,9 +36,6 @@ from pipeline.security import SAME, Access, OutputSecurity, Security
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-ENV_PREFIX = "PIPELINE_"
-ENV_SEPARATOR = "__"
 
 
 class App(Section):
@@ -88,7 +88,7 @@ class Transaction(Section):
 
     timeout_ms: int = Field(default=30_000, ge=1_000, le=900_000)
     chunk_rows: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    chunk_seconds: float = Field(default=5.0, gt=0)
+    chunk_seconds: float = Field(default=5.0, gt=0, le=450)
 
 
 class Codec(Section):
@@ -112,7 +112,7 @@ class Codec(Section):
 class Spark(Section):
     """The Spark session."""
 
-    master: str = "local[4,4]"
+    master: Master = "local[4,4]"
     checkpoint: str = ""
     trigger_seconds: float = Field(default=0.0, ge=0, le=86_400)
     driver_memory: Memory = "1g"
@@ -121,7 +121,7 @@ class Spark(Section):
 class Metrics(Section):
     """The endpoint for Prometheus and supervisors; port 0 switches it off."""
 
-    address: str = "127.0.0.1"
+    address: HostName = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65_535)
     ready_seconds: float = Field(default=120.0, gt=0, le=86_400)
 
@@ -208,6 +208,7 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"{path}: not valid TOML: {error}"
         raise BadSettings(msg) from None
+    check_names(environ, KEYS)
     merged, origins = overlay(values, environ)
     return build(merged, origin=str(path), origins=origins)
 
@@ -229,19 +230,3 @@ def build(values: Mapping[str, Any], origin: str = "settings", origins: Mapping[
         raise BadSettings(msg) from None
     check_together(settings, where)
     return settings
-
-
-def overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Lay the environment's values over the file's, and say which keys they are."""
-    merged = {name: dict(part) if isinstance(part, dict) else part for name, part in values.items()}
-    origins = {}
-    for name, value in sorted(environ.items()):
-        if not name.startswith(ENV_PREFIX) or ENV_SEPARATOR not in name:
-            continue
-        section, key = name.removeprefix(ENV_PREFIX).lower().split(ENV_SEPARATOR, 1)
-        origins[f"{section}.{key}"] = origins[section] = f"environment variable {name}"
-        part = merged.setdefault(section, {})
-        if isinstance(part, dict):  # anything else is refused below, under its own name
-            part[key] = tuple(value.split(",")) if key == "topics" else value
-    # A whole section is to be blamed on the environment only if the file does not have it.
-    return merged, {key: origin for key, origin in origins.items() if key not in values}

@@ -406,7 +406,7 @@ def test_the_audit_shares_no_code_with_the_lanes() -> None:
     code = "import pipeline.observe.audit, sys; print(*sorted(n for n in sys.modules if n.startswith('pipeline')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = {name for name in done.stdout.split() if not name.startswith("pipeline.observe")}
-    settings = {f"pipeline.{name}" for name in ("settings", "section", "rules", "refused", "consistency")}
+    settings = {f"pipeline.{name}" for name in ("settings", "section", "rules", "refused", "overlay", "consistency")}
     clusters = {f"pipeline.{name}" for name in ("kafka", "address", "client", "security", "locks", "denied")}
     assert loaded <= {"pipeline", "pipeline.errors", *clusters, *settings}
 

@@ -9,16 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
 from pipeline.denied import denial
-from pipeline.errors import Denied, PipelineError, SafeStop
+from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline, with_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 # init_transactions waits for the markers of a predecessor that was killed; about 1 s, longer while a leader moves.
 FENCE_SECONDS = 60.0
@@ -45,7 +45,8 @@ class Transaction:
         """Create the producer; it connects in the background. `name_failures` costs a call per record."""
         self._producer = Producer(config)
         self._id = config["transactional.id"]
-        self._seconds = config["transaction.timeout.ms"] / 1000 + MARGIN_SECONDS
+        self._timeout_ms = config["transaction.timeout.ms"]
+        self._seconds = self._timeout_ms / 1000 + MARGIN_SECONDS
         self._lane_offset: int | None = None
         self._needs = f"Write on TransactionalId {self._id}"
         self._failures: list[str] = []
@@ -56,7 +57,14 @@ class Transaction:
     def fence(self) -> None:
         """Step 1: end whatever an earlier writer left open, and shut it out for good."""
         with mapped(f"fence {self._id}", self._needs):
-            until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+            try:
+                until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                    rule = "must be at most the brokers' transaction.max.timeout.ms, which `pipeline doctor` shows"
+                    msg = f"transaction.timeout_ms = {self._timeout_ms}: {rule}"
+                    raise BadSettings(msg) from error
+                raise
 
     def begin(self) -> None:
         """Open the transaction."""
