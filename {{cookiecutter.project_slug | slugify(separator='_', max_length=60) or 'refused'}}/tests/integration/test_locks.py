@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import subprocess
 import sys
 import time
@@ -96,7 +97,7 @@ def test_topics_are_provisioned_with_what_is_printed_for_it_and_no_more(secured:
         text=True,
         check=True,
         cwd=ROOT,
-        env={"PYTHONPATH": str(ROOT / "src")},
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
     ).stdout.split("# ")
     [_, run, more, _, _] = printed
     secured.allow([line for part in (run, more) for line in part.splitlines() if line.startswith("kafka-acls")])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import re
 import subprocess
 import sys
@@ -84,5 +85,5 @@ def _shown(app: App) -> bytes:
     """Return what `pipeline settings` prints."""
     path = settings_file(app.folder, app.settings)
     command = [sys.executable, "-m", "pipeline", "settings", "--settings", str(path)]
-    environ = {"PYTHONPATH": str(ROOT / "src"), "LOCKS_PASSWORD": "another"}
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src")}
     return subprocess.run(command, capture_output=True, env=environ, check=True, timeout=60).stdout
