@@ -14,7 +14,7 @@ from confluent_kafka.admin import AdminClient
 
 from pipeline.address import access_of
 from pipeline.denied import ACLS, RESOURCES
-from pipeline.errors import Denied
+from pipeline.errors import BadSettings, Denied, PipelineError
 from pipeline.kafka import REQUEST_SECONDS, admin_config, check_entry, reachable
 
 if TYPE_CHECKING:
@@ -91,6 +91,9 @@ def of_replay(settings: Settings) -> list[Acl]:
 def commands(needed: Iterable[Acl], principal: str = "", command_config: str = "") -> Iterator[str]:
     """A line of `kafka-acls` for each, ready for a shell."""
     for acl in needed:
+        if not principal and access_of(acl.cluster).method == "mtls":
+            msg = "say --principal: the subject of the certificate as the brokers map it, for example User:CN=shop"
+            raise BadSettings(msg)
         words = ["kafka-acls", "--bootstrap-server", str(acl.cluster)]
         words += ["--command-config", command_config] if command_config else []
         words += ["--add", "--allow-principal", principal or access_of(acl.cluster).principal]
@@ -126,6 +129,15 @@ def check(settings: Settings, needed: Callable[[Settings], list[Acl]] = of_run) 
             user = access_of(cluster).principal
             msg = f"cluster {cluster} denies {user}: {', '.join(map(str, dict.fromkeys(missing)))}; {ACLS}"
             raise Denied(msg)
+
+
+def clearest(error: Denied, settings: Settings) -> PipelineError:
+    """The refusal with all that is missing, if the cluster can still be asked; a request tells of its own need only."""
+    try:
+        check(settings)
+    except PipelineError as clearer:
+        return clearer if isinstance(clearer, Denied) else error
+    return error
 
 
 def _missing(cluster: str, wanted: list[Acl]) -> Iterator[Acl]:

@@ -11,6 +11,7 @@ from functools import cached_property
 from typing import TYPE_CHECKING, Any
 from unittest.mock import patch
 
+from confluent_kafka import KafkaException
 from confluent_kafka.admin import (
     AclBinding,
     AclBindingFilter,
@@ -100,6 +101,14 @@ class SecuredBroker(Broker):
         kind = ScramCredentialInfo(ScramMechanism.SCRAM_SHA_512, 4096)
         change = UserScramCredentialUpsertion(name, kind, password.encode())
         self.admin.alter_user_scram_credentials([change])[name].result(DEADLINE_SECONDS)
+        wait_until(lambda: self._knows(name), what=f"the broker knows {name}")
+
+    def _knows(self, name: str) -> bool:
+        try:
+            self.admin.describe_user_scram_credentials([name])[name].result(DEADLINE_SECONDS)
+        except KafkaException:
+            return False
+        return True
 
     def allow(self, commands: Iterable[str]) -> list[AclBinding]:
         """Do what lines of `kafka-acls` say, and wait until the broker knows."""

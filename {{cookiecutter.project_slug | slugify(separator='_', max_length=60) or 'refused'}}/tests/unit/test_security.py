@@ -9,11 +9,13 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pipeline import cli, effective
+from pipeline.acls import of_run, printed
 from pipeline.address import Address, access_of, entry, java_entry
 from pipeline.errors import BadSettings
+from pipeline.local.demo import without_locks
 from pipeline.refused import reason_against
 from pipeline.security import Security
-from pipeline.settings import Settings, build
+from pipeline.settings import Settings, build, load
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -286,6 +288,44 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     assert [(one.key, one.value) for one in effective.effective(again, {})] == told
 
 
-def test_a_security_without_an_address_is_that_of_a_cluster_without_locks() -> None:
+def test_acls_are_printed_for_the_user_of_the_settings_and_a_certificate_s_must_be_named() -> None:
+    lines = list(printed(locked(**SCRAM, **ENV), command_config="admin.properties"))
+    assert lines[0] == "# What `pipeline run` needs."
+    assert lines[1] == (
+        "kafka-acls --bootstrap-server kafka:9093 --command-config admin.properties --add --allow-principal User:shop "
+        "--operation Read --topic payments"
+    )
+    assert not [line for line in lines if line.startswith("kafka") and ("--cluster" in line or "All" in line.split())]
+    with pytest.raises(BadSettings, match="say --principal"):
+        list(printed(locked(**MTLS)))
+    assert any("--allow-principal 'User:CN=a b'" in line for line in printed(locked(**MTLS), "User:CN=a b"))
+
+
+def test_two_ways_in_need_the_group_on_both_sides() -> None:
+    apart = {"method": "mtls", "certificate_file": "job.pem", "key_file": "job.key"}
+    settings = build({**LEAST, "security": {**SCRAM, **ENV}, "output_security": apart})
+    groups = [acl for acl in of_run(settings) if acl.resource == "Group"]
+    assert [(acl.operation, access_of(acl.cluster).method) for acl in groups] == [
+        ("Read", "scram"),
+        ("Describe", "mtls"),
+    ]
+    new = {"source": {**LEAST["source"], "new_partitions": "provision"}}
+    assert any(acl.operation == "Create" for acl in of_run(build({**LEAST, **new})))
+
+
+def test_the_demo_s_own_broker_is_enteredwithout_locks(tmp_path: Path) -> None:
+    path = tmp_path / "pipeline.toml"
+    lines = [
+        f"[{section}]\n" + "".join(f"{key} = {value!r}\n" for key, value in keys.items())
+        for section, keys in LEAST.items()
+    ]
+    path.write_text(
+        "".join(lines) + '[security]\nmethod = "scram"\nusername = "shop"\npassword_env = "PASSWORD"\n', "utf-8"
+    )
+    assert load(path, {}).security.locked
+    assert not load(path, without_locks()).security.locked
+
+
+def test_a_security_without_an_address_is_that_of_a_clusterwithout_locks() -> None:
     assert access_of("kafka:9092") == Security()
     assert "c4nary" not in repr(locked(**SCRAM, **ENV))

@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
+from pipeline.acls import clearest
 from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
@@ -97,6 +98,8 @@ class Job:
                     if self.settings.source.new_partitions == "stop":
                         raise
                     provision(self.settings, self.observer.say)
+                except Denied as error:
+                    raise clearest(error, self.settings) from error
                 else:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
