@@ -12,8 +12,19 @@ LOCK_MUTANTS = (
     Mutant(
         "secret-in-spark-s-options",
         SECURITY,
-        {'return f"${{env:{self.variable}}}" if self.variable else placeholder(self.file)': "return self.read()"},
+        # Spark hides options that look like secrets; this one does not.
+        {
+            '"config.providers": "env,dir",': """\
+"config.providers": "env,dir",
+"client.rack": self.secret("password").read(),""",
+        },
         EXACT,
+    ),
+    Mutant(
+        "secret-in-the-login-configuration",
+        SECURITY,
+        {'return f"${{env:{self.variable}}}" if self.variable else placeholder(self.file)': "return self.read()"},
+        "tests/unit/test_security.py::test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is",
     ),
     Mutant(
         "host-name-not-checked",

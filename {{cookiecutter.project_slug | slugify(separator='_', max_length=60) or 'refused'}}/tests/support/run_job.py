@@ -26,7 +26,8 @@ def show_spark(port: str, folder: str) -> None:
         return config(builder, key, "true" if key == "spark.ui.enabled" else value)
 
     SparkSession.Builder.config = changed
-    wanted = {"spark.ui.port": port, "spark.eventLog.enabled": "true", "spark.eventLog.dir": Path(folder).as_uri()}
+    events = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false", "rolling.enabled": "false"}
+    wanted = {"spark.ui.port": port, **{f"spark.eventLog.{key}": value for key, value in events.items()}}
     for key, value in wanted.items():
         SparkSession.builder.config(key, value)
 
