@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_choice, cli_letters
+from pipeline import __version__, cli_choice, cli_letters, cli_settings
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -33,6 +33,7 @@ Exit codes:
 5 the output is not exact
 6 a Kafka cluster cannot be reached; safe to try again
 7 the schema registry does not answer; safe to try again
+8 a Kafka cluster does not let this user in, or denies an operation; the line says which
 """
 
 app = typer.Typer(
@@ -48,6 +49,7 @@ app = typer.Typer(
 app.add_typer(cli_letters.app, name="dead-letters")
 app.command()(cli_choice.compare)
 app.command()(cli_choice.replay)
+app.command()(cli_settings.settings)
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)
@@ -92,7 +94,7 @@ def run(
 
 
 @app.command()
-def provision(
+def provision(  # noqa: PLR0913  the options of a command
     settings_file: SettingsFile = DEFAULT_SETTINGS,
     *,
     accept_loss: Annotated[
@@ -101,12 +103,26 @@ def provision(
             "--accept-loss", help="Move lanes past source records that retention deleted unread; count them as lost."
         ),
     ] = False,
+    acls: Annotated[
+        bool, typer.Option("--acls", help="Only print the ACLs that are needed, as commands of kafka-acls.")
+    ] = False,
+    principal: Annotated[
+        str, typer.Option("--principal", help="With --acls: to whom, if not from the settings: User:shop.")
+    ] = "",
+    command_config: Annotated[
+        str, typer.Option("--command-config", help="With --acls: an administrator's own client properties.")
+    ] = "",
     as_json: AsJson = False,
 ) -> None:
     """Create missing topics, give each new lane its first record, and refuse wrong policies. Safe to repeat."""
     from pipeline.lanes import provision as lanes  # noqa: PLC0415
 
     settings = load(settings_file)
+    if acls:
+        from pipeline.acls import printed  # noqa: PLC0415
+
+        print("\n".join(printed(settings, principal, command_config)))
+        return
     lines: list[str] = []
     say = lines.append if as_json else print
     if settings.codec.output_framing == "confluent":

@@ -27,7 +27,7 @@ SILENCE_SECONDS = 75.0
 def committed(config: Mapping[str, Any], topic: str, windows: Mapping[int, tuple[int, int]]) -> Iterator[Message]:
     """Yield the committed records from start to end, exclusively, of each partition; `config` is of a consumer."""
     unread = {partition: end for partition, (start, end) in windows.items() if start < end}
-    bootstrap = str(config["bootstrap.servers"])
+    bootstrap = config["bootstrap.servers"]
     with closing(Consumer({**config, "isolation.level": "read_committed"})) as consumer:
         consumer.assign([TopicPartition(topic, partition, windows[partition][0]) for partition in unread])
         while unread:

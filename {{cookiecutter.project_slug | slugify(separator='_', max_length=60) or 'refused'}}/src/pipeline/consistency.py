@@ -10,6 +10,7 @@ import re
 from typing import TYPE_CHECKING
 
 from pipeline.errors import BadSettings
+from pipeline.locks import faults
 from pipeline.rules import TOPIC_CHARACTERS
 
 if TYPE_CHECKING:
@@ -20,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry):
+    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry, _locks):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -84,6 +85,12 @@ def _reference(settings: Settings) -> Iterator[tuple[str, str]]:
     """A table without columns cannot be joined."""
     if settings.reference.topic and not settings.reference.schema_file:
         yield "reference.schema_file", "'': needed with reference.topic, for example schemas/account.avsc"
+
+
+def _locks(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Secrets are looked for where they are named, before anything needs them."""
+    yield from faults(settings.security)
+    yield from faults(settings.output_security)
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -50,6 +50,12 @@ class RegistryAway(PipelineError):
     exit_code = 7
 
 
+class Denied(PipelineError):
+    """The cluster does not let this user in, or denies an operation; an administrator must act, then start again."""
+
+    exit_code = 8
+
+
 class Stopped(PipelineError):
     """The job was told to stop, and did; nothing is wrong."""
 

@@ -14,7 +14,9 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.errors import PipelineError, Unreachable
+from pipeline.address import access_of, entry, group_of
+from pipeline.denied import denial, refusal
+from pipeline.errors import Denied, PipelineError, Unreachable
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -83,7 +85,7 @@ def producer_config(settings: Settings, transactional_id: str, batch_bytes: int 
     """A producer that is good for one transaction, to topics that take batches of `batch_bytes`."""
     return {
         **COMMON,
-        "bootstrap.servers": settings.output_bootstrap,
+        **entry(settings.output_bootstrap),
         "transactional.id": transactional_id,
         "transaction.timeout.ms": settings.transaction.timeout_ms,
         # Must not outlive the transaction: a record delivered later would belong to nothing.
@@ -100,12 +102,12 @@ def producer_config(settings: Settings, transactional_id: str, batch_bytes: int 
     }
 
 
-def consumer_config(bootstrap: str, group: str = "unused", *, isolation: str = "read_committed") -> dict[str, Any]:
+def consumer_config(bootstrap: str, group: str = "", *, isolation: str = "read_committed") -> dict[str, Any]:
     """A reader that is assigned, never subscribed, and told where the log ends."""
     return {
         **COMMON,
-        "bootstrap.servers": bootstrap,
-        "group.id": group,
+        **entry(bootstrap),
+        "group.id": group or group_of(bootstrap),
         "isolation.level": isolation,
         "enable.auto.commit": False,
         "enable.partition.eof": True,
@@ -119,21 +121,21 @@ def consumer_config(bootstrap: str, group: str = "unused", *, isolation: str = "
 
 def admin_config(bootstrap: str) -> dict[str, Any]:
     """An admin client."""
-    return {**COMMON, "bootstrap.servers": bootstrap}
+    return {**COMMON, **entry(bootstrap)}
 
 
 @contextmanager
-def mapped(action: str) -> Iterator[None]:
-    """Turn a client error into one of our kinds; the most specific wins."""
+def mapped(action: str, needs: str = "") -> Iterator[None]:
+    """Turn a client error into one of our kinds; the most specific wins. `needs`: "Write on Topic receipts"."""
     try:
         yield
     except KafkaException as error:
-        raise as_kind(error.args[0], action) from error
+        raise as_kind(error.args[0], action, needs) from error
     except SystemError as error:
         # confluent-kafka raises a fatal error in mid callback. If that callback was a delivery report, Python wraps it;
         # if a line of its log came in between, the error is lost, and only this is left of it.
         if isinstance(error.__cause__, KafkaException):
-            raise as_kind(error.__cause__.args[0], action) from error
+            raise as_kind(error.__cause__.args[0], action, needs) from error
         msg = f"{action}: the client failed without a reason ({error})"
         raise Fatal(msg) from error
     except BufferError as error:
@@ -141,9 +143,14 @@ def mapped(action: str) -> Iterator[None]:
         raise Fatal(msg) from error
 
 
-def as_kind(error: KafkaError, action: str) -> TransactionFailed:
-    """The kind of one client error. Unknown is fatal: no branch may go on with a doubtful producer."""
+def as_kind(error: KafkaError, action: str, needs: str = "") -> PipelineError:
+    """The kind of one client error. Unknown is fatal: no branch may go on with a doubtful producer.
+
+    What the cluster denies is no failed transaction: to start it again would not help.
+    """
     text = f"{action}: {error.name()}: {error.str()}"
+    if denied := denial(error, action, needs):
+        return denied
     if error.code() in FENCED_CODES:
         return Fenced(text)
     if error.txn_requires_abort():
@@ -197,15 +204,31 @@ def until_given_up(work: Callable[[int], Result], note: Callable[[TransactionFai
 
 
 @contextmanager
-def reachable(bootstrap: str, what: str) -> Iterator[None]:
-    """Turn a failed request outside of transactions into one line that names the cluster."""
+def reachable(bootstrap: str, what: str, needs: str = "") -> Iterator[None]:
+    """Turn a failed request outside of transactions into one line that names the cluster, or what it refuses."""
     try:
         yield
     except TimeoutError as error:
         # The wait for an answer ends at the same time as the request that should bring it; either may come first.
+        check_entry(bootstrap, what)
         msg = f"{what}: no answer (cluster {bootstrap}); check the address and that the brokers run"
         raise Unreachable(msg) from error
     except KafkaException as error:
         cause = error.args[0]
+        if denied := denial(cause, f"{what} (cluster {bootstrap})", needs):
+            raise denied from error
+        if cause.code() < 0:  # no broker's answer
+            check_entry(bootstrap, what)
         msg = f"{what}: {cause.name()}: {cause.str()} (cluster {bootstrap}); check the address and that the brokers run"
         raise Unreachable(msg) from error
+
+
+def check_entry(bootstrap: str, what: str) -> None:
+    """Refuse to take for a cluster that is away one that does not let us in."""
+    access = access_of(bootstrap)
+    if access.locked and (reason := refusal(admin_config(bootstrap))):
+        msg = (
+            f"{what}: cluster {bootstrap} does not let {access.principal} in: {reason}; "
+            f"check [{access.section}], the secret it names and the certificates"
+        )
+        raise Denied(msg)

@@ -14,6 +14,8 @@ from typing import TYPE_CHECKING, Annotated, Any
 from pydantic import AfterValidator
 from pydantic_core import PydanticCustomError
 
+from pipeline.refused import reason_against
+
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
@@ -117,6 +119,43 @@ HeaderName = Annotated[
     str,
     _ruled(lambda value: 1 <= len(value.encode()) <= 200, "must be 1 to 200 bytes, for example producer-id"),  # noqa: PLR2004
 ]
+HostName = Annotated[
+    str, _matching(rf"{HOST}|[0-9A-Fa-f:.]+", "must be an address or a host name, for example 127.0.0.1 or 0.0.0.0")
+]
+# A local master repeats a failed task only if it is told how often one may fail.
+Master = Annotated[
+    str,
+    _matching(
+        r"local\[(\*|[0-9]+),[0-9]+\]|local-cluster\[[0-9, ]+\]|spark://\S+|yarn|k8s://\S+",
+        "must be local[tasks,tries], for example local[4,4], or spark://host:7077, yarn, k8s://https://host:443",
+    ),
+]
+VariableName = Annotated[
+    str,
+    _matching(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, for example KAFKA_PASSWORD"),
+]
+# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning.
+SecretFile = Annotated[
+    str,
+    _matching(
+        r"[^:{}$,\"\\\x00-\x1f]*", 'must be the path of a file, without : { } $ , " or \\, for example secrets/password'
+    ),
+]
+# They stand between quotes in Java's login configuration.
+LoginName = Annotated[
+    str,
+    _matching(
+        r"[^\"\\${}\x00-\x1f\x7f]{0,200}", "must be up to 200 signs without quotes, backslash, $, braces or line ends"
+    ),
+]
+TokenUrl = Annotated[
+    str,
+    _matching(
+        r"(https://[^\s@\"\\${}]+|http://(localhost|127\.0\.0\.1)(:[0-9]+)?(/[^\s@\"\\${}]*)?)?",
+        "must be https://host/path without user or password (http:// only to localhost), "
+        "for example https://login.example.org/oauth2/token",
+    ),
+]
 Memory = Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a number with a unit, for example 512m or 2g")]
 
 
@@ -148,6 +187,8 @@ def told(error: ErrorDetails, key: str, known: Iterable[str]) -> str:
     kind = error["type"]
     if kind == "extra_forbidden":
         names = list(known)
+        if reason := reason_against(key.partition(".")[2] or key):
+            return f"{key}: refused: {reason}"
         near = get_close_matches(key.rpartition(".")[2], names, n=1)
         return f"{key}: unknown; {f'did you mean {near[0]}?' if near else 'known are ' + ', '.join(names)}"
     if kind == "model_type":

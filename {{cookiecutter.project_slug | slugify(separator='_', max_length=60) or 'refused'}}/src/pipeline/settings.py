@@ -9,17 +9,21 @@ from __future__ import annotations
 
 import os
 import tomllib
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, Self
 
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
-from pydantic_core import PydanticCustomError
+from pydantic import Field, ValidationError, model_validator
 
+from pipeline.address import Address
+from pipeline.client import Client
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
+from pipeline.overlay import check_names, overlay
 from pipeline.rules import (
     AppId,
     Bootstrap,
     HeaderName,
+    HostName,
+    Master,
     Memory,
     OtherBootstrap,
     OtherTopicName,
@@ -27,27 +31,12 @@ from pipeline.rules import (
     TopicName,
     told,
 )
+from pipeline.section import Section
+from pipeline.security import SAME, Access, OutputSecurity, Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-ENV_PREFIX = "PIPELINE_"
-ENV_SEPARATOR = "__"
-
-
-class Section(BaseModel):
-    """A frozen part of the settings that refuses unknown keys."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", validate_default=True, allow_inf_nan=False)
-
-    @field_validator("*", mode="before")
-    @classmethod
-    def _no_truth_values(cls, value: Any) -> Any:
-        """There are no switches: pydantic would read `true` as the number 1."""
-        if isinstance(value, bool):
-            raise PydanticCustomError("rule", "must not be true or false")  # noqa: EM101  pydantic's template
-        return value
 
 
 class App(Section):
@@ -101,7 +90,7 @@ class Transaction(Section):
 
     timeout_ms: int = Field(default=30_000, ge=1_000, le=900_000)
     chunk_rows: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    chunk_seconds: float = Field(default=5.0, gt=0)
+    chunk_seconds: float = Field(default=5.0, gt=0, le=450)
 
 
 class Delivery(Section):
@@ -140,7 +129,7 @@ class Codec(Section):
 class Spark(Section):
     """The Spark session."""
 
-    master: str = "local[4,4]"
+    master: Master = "local[4,4]"
     checkpoint: str = ""
     trigger_seconds: float = Field(default=0.0, ge=0, le=86_400)
     driver_memory: Memory = "1g"
@@ -149,7 +138,7 @@ class Spark(Section):
 class Metrics(Section):
     """The endpoint for Prometheus and supervisors; port 0 switches it off."""
 
-    address: str = "127.0.0.1"
+    address: HostName = "127.0.0.1"
     port: int = Field(default=0, ge=0, le=65_535)
     ready_seconds: float = Field(default=120.0, gt=0, le=86_400)
 
@@ -175,6 +164,17 @@ class Settings(Section):
     spark: Spark = Spark()
     metrics: Metrics = Metrics()
     log: Log = Log()
+    client: Client = Client()
+    security: Security = Security()
+    output_security: OutputSecurity = OutputSecurity()
+
+    @model_validator(mode="after")
+    def _locked(self) -> Self:
+        """Let the source's address say how it is entered, so that nobody can connect to it in another way."""
+        address = Address(self.source.bootstrap, self.security, self.client, self.group)
+        locked = self.source.model_copy(update={"bootstrap": address})
+        self.__dict__["source"] = locked
+        return self
 
     @property
     def lane_topic(self) -> str:
@@ -188,8 +188,18 @@ class Settings(Section):
 
     @property
     def output_bootstrap(self) -> str:
-        """The cluster of the output; the source's unless given apart."""
-        return self.output.bootstrap or self.source.bootstrap
+        """The cluster of the output and how it is entered; the source's unless given apart."""
+        brokers = self.output.bootstrap or self.source.bootstrap
+        return Address(brokers, self._output_access, self.client, self.group)
+
+    @property
+    def _output_access(self) -> Access:
+        return self.security if self.output_security.method == SAME else self.output_security
+
+    @property
+    def transactional_ids(self) -> str:
+        """What all transactional ids of the app begin with."""
+        return f"{self.app.id}.{self.source.topic}."
 
     @property
     def plan_topic(self) -> str:
@@ -208,7 +218,7 @@ class Settings(Section):
 
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""
-        return f"{self.app.id}.{self.source.topic}.{partition}"
+        return f"{self.transactional_ids}{partition}"
 
 
 # Every section and its keys.
@@ -232,7 +242,8 @@ def load(path: Path, environ: Mapping[str, str] = os.environ) -> Settings:
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
         msg = f"{path}: not valid TOML: {error}"
         raise BadSettings(msg) from None
-    merged, origins = _overlay(values, environ)
+    check_names(environ, KEYS)
+    merged, origins = overlay(values, environ)
     return build(merged, origin=str(path), origins=origins)
 
 
@@ -253,19 +264,3 @@ def build(values: Mapping[str, Any], origin: str = "settings", origins: Mapping[
         raise BadSettings(msg) from None
     check_together(settings, where)
     return settings
-
-
-def _overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[str, Any], dict[str, str]]:
-    """Lay the environment's values over the file's, and say which keys they are."""
-    merged = {name: dict(part) if isinstance(part, dict) else part for name, part in values.items()}
-    origins = {}
-    for name, value in sorted(environ.items()):
-        if not name.startswith(ENV_PREFIX) or ENV_SEPARATOR not in name:
-            continue
-        section, key = name.removeprefix(ENV_PREFIX).lower().split(ENV_SEPARATOR, 1)
-        origins[f"{section}.{key}"] = origins[section] = f"environment variable {name}"
-        part = merged.setdefault(section, {})
-        if isinstance(part, dict):  # anything else is refused below, under its own name
-            part[key] = tuple(value.split(",")) if key == "topics" else value
-    # A whole section is to be blamed on the environment only if the file does not have it.
-    return merged, {key: origin for key, origin in origins.items() if key not in values}

@@ -31,6 +31,7 @@ CONNECTION = (
     "sasl.",
     "ssl.",
     "enable.ssl.",
+    "https.",
     "socket.",
     "broker.",
     "client.id",
@@ -90,7 +91,8 @@ class OwnLog:
 
     def bounds(self) -> tuple[dict[int, int], dict[int, int]]:
         """Return start and end of each partition; the end counts open transactions, too."""
-        consumer = Consumer({**consumer_config(self._bootstrap, isolation="read_uncommitted"), **self._config})
+        config = consumer_config(self._bootstrap, self._producer_id, isolation="read_uncommitted")
+        consumer = Consumer({**config, **self._config})
         try:
             with reachable(self._bootstrap, f"offsets of {self._topic}"):
                 found = consumer.list_topics(self._topic, REQUEST_SECONDS).topics[self._topic]
@@ -117,7 +119,7 @@ class OwnLog:
     def _read(self, windows: Mapping[int, tuple[int, int]]) -> dict[int, Stamp]:
         """Return the newest stamp within the window [start, end) of each partition."""
         stamps: dict[int, Stamp] = {}
-        config = {**consumer_config(self._bootstrap), **self._config}
+        config = {**consumer_config(self._bootstrap, self._producer_id), **self._config}
         for message in committed(config, self._topic, windows):
             stamp = self._stamp(message)
             if stamp is not None:

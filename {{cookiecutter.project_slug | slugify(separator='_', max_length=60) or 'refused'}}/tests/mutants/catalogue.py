@@ -6,6 +6,7 @@ Those of the lanes stand here, all others in files of their own. Nothing under `
 from __future__ import annotations
 
 from tests.mutants.choice import CHOICE
+from tests.mutants.locks import LOCK_MUTANTS
 from tests.mutants.measured import MEASURED
 from tests.mutants.mutant import Mutant
 from tests.mutants.values import VALUES
@@ -102,7 +103,11 @@ value = self._encoded(advance(lane, chunk.until, ledger, judged))""",
     Mutant(
         "abort-after-an-uncertain-commit",
         TRANSACTION,
-        {'with mapped(f"commit {self._id}"):': 'self._abortable = True\nwith mapped(f"commit {self._id}"):'},
+        {
+            'with mapped(f"commit {self._id}", self._needs):': """\
+self._abortable = True
+with mapped(f"commit {self._id}", self._needs):""",
+        },
         "tests/integration/test_transaction.py::test_nothing_is_aborted_once_commit_was_called",
     ),
     Mutant(
@@ -164,9 +169,9 @@ except KafkaException:
         "attempt-in-the-transactional-id",
         "pipeline.settings",
         {
-            'return f"{self.app.id}.{self.source.topic}.{partition}"': """\
+            'return f"{self.transactional_ids}{partition}"': """\
 import time
-return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
+return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         },
         "tests/integration/test_transaction.py::test_a_fence_aborts_what_an_earlier_writer_left_open_and_shuts_it_out",
     ),
@@ -192,4 +197,5 @@ return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
     *VALUES,
     *VERDICTS,
     *MEASURED,
+    *LOCK_MUTANTS,
 )

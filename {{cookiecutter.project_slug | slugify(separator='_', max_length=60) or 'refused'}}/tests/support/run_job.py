@@ -2,19 +2,40 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from functools import partial
 from pathlib import Path
+from typing import Any
 
+from pyspark.sql import SparkSession
 from tests.support import job as support
 
 from pipeline import cli
 from pipeline.flow import job
 from pipeline.settings import load
 
+SHOWN = "TESTS_SPARK_SHOWN"
+
+
+def show_spark(port: str, folder: str) -> None:
+    """Switch on what a user may switch on to look into Spark: its pages, at this port, and its log of events."""
+    config = SparkSession.Builder.config
+
+    def changed(builder: Any, key: str, value: str) -> Any:
+        return config(builder, key, "true" if key == "spark.ui.enabled" else value)
+
+    SparkSession.Builder.config = changed
+    events = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false", "rolling.enabled": "false"}
+    wanted = {"spark.ui.port": port, **{f"spark.eventLog.{key}": value for key, value in events.items()}}
+    for key, value in wanted.items():
+        SparkSession.builder.config(key, value)
+
 
 def main() -> None:
     """Run as the command line does."""
+    if shown := os.environ.get(SHOWN):
+        show_spark(*shown.split(" ", 1))
     name, path = sys.argv[1:]
     transform = getattr(support, name)(load(Path(path)))
     job.Job = partial(job.Job, transform=transform)  # type: ignore[misc,assignment]

@@ -406,8 +406,9 @@ def test_the_audit_shares_no_code_with_the_lanes() -> None:
     code = "import pipeline.observe.audit, sys; print(*sorted(n for n in sys.modules if n.startswith('pipeline')))"
     done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True, timeout=60)
     loaded = {name for name in done.stdout.split() if not name.startswith("pipeline.observe")}
-    settings = {"pipeline.settings", "pipeline.rules", "pipeline.consistency"}
-    assert loaded <= {"pipeline", "pipeline.errors", "pipeline.kafka", *settings}
+    settings = {f"pipeline.{name}" for name in ("settings", "section", "rules", "refused", "overlay", "consistency")}
+    clusters = {f"pipeline.{name}" for name in ("kafka", "address", "client", "security", "locks", "denied")}
+    assert loaded <= {"pipeline", "pipeline.errors", *clusters, *settings}
 
 
 def test_a_silent_cluster_is_an_error_and_never_the_end_of_a_topic(monkeypatch: pytest.MonkeyPatch) -> None:

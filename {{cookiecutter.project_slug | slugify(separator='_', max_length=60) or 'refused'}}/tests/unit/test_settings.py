@@ -10,6 +10,7 @@ from pydantic import ValidationError
 
 from pipeline.errors import BadSettings
 from pipeline.rules import parse_start
+from pipeline.section import Section
 from pipeline.settings import Settings, build, load
 
 if TYPE_CHECKING:
@@ -127,6 +128,15 @@ def test_settings_are_frozen() -> None:
         ({"codec__max_depth": 1000}, "codec.max_depth", "1000", "must be at most 200"),
         ({"spark__trigger_seconds": -1}, "spark.trigger_seconds", "-1", "must be at least 0"),
         ({"spark__driver_memory": "1"}, "spark.driver_memory", "'1'", "a number with a unit, for example 512m or 2g"),
+        (
+            {"spark__master": "local[4]"},
+            "spark.master",
+            "'local[4]'",
+            "must be local[tasks,tries], for example local[4,4]",
+        ),
+        ({"metrics__address": "a b"}, "metrics.address", "'a b'", "must be an address or a host name"),
+        ({"client__request_timeout_ms": -1}, "client.request_timeout_ms", "-1", "must be at least 0"),
+        ({"client__connect_timeout_ms": 120_001}, "client.connect_timeout_ms", "120001", "must be at most 120000"),
         ({"metrics__port": 65_536}, "metrics.port", "65536", "must be at most 65535"),
     ],
 )
@@ -179,9 +189,9 @@ def test_a_password_in_place_of_a_section_is_not_repeated() -> None:
 
 
 def test_the_value_of_an_unknown_key_is_not_repeated() -> None:
-    line = refused(source__sasl_jaas="s3cret")
+    line = refused(source__surprise="s3cret")
     assert "s3cret" not in line
-    assert line.startswith("pipeline.toml: source.sasl_jaas: unknown; known are bootstrap, topic, start,")
+    assert line.startswith("pipeline.toml: source.surprise: unknown; known are bootstrap, topic, start,")
 
 
 def test_a_missing_key_does_not_repeat_its_neighbours() -> None:
@@ -365,6 +375,28 @@ def test_a_file_that_is_not_there_a_folder_or_no_toml_is_one_line(tmp_path: Path
     (tmp_path / "latin.toml").write_bytes(b"id = '\xe9'")
     with pytest.raises(BadSettings, match=r"latin\.toml: not valid TOML"):
         load(tmp_path / "latin.toml", {})
+
+
+def test_a_variable_with_one_underscore_too_few_is_refused_unless_kubernetes_made_it(tmp_path: Path) -> None:
+    path = written(tmp_path, GOOD)
+    with pytest.raises(BadSettings, match=r"PIPELINE_SOURCE_TOPIC: not a setting: .*: PIPELINE_SOURCE__TOPIC$"):
+        load(path, {"PIPELINE_SOURCE_TOPIC": "refunds"})
+    load(path, {"PIPELINE_METRICS_PORT": "tcp://10.0.0.1:9108", "PIPELINE_MUTANT": "x"})
+
+
+def test_every_number_has_a_range_and_every_time_and_size_its_unit() -> None:
+    for section, field in Settings.model_fields.items():
+        kind = field.annotation
+        assert isinstance(kind, type)
+        assert issubclass(kind, Section)
+        for key, one in kind.model_fields.items():
+            if one.annotation not in (int, float):
+                continue
+            bounds = {type(bound).__name__ for bound in one.metadata}
+            assert bounds & {"Ge", "Gt"}, f"{section}.{key}"
+            assert "Le" in bounds, f"{section}.{key}"
+            counts = ("_ids", "_rows", "_items", "_depth", "_trigger", "hashes", "partitions", "replication", "port")
+            assert key.endswith(("_ms", "_seconds", "_bytes", *counts)), f"{section}.{key}"
 
 
 def test_every_default_obeys_its_own_rule() -> None:

@@ -12,7 +12,8 @@ from typing import TYPE_CHECKING
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
-from pipeline.errors import PipelineError, SafeStop
+from pipeline.denied import ACLS
+from pipeline.errors import Denied, PipelineError, SafeStop
 from pipeline.flow.preflight import check_log
 
 if TYPE_CHECKING:
@@ -22,6 +23,9 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 DATA_LOSS = re.compile(r"KAFKA_DATA_LOSS|OffsetOutOfRange|data may have been (lost|missed)", re.IGNORECASE)
+# By Java's client: the ACL is that of a reader, and the reason that of whoever refused the login.
+FORBIDDEN = re.compile(r"(?P<resource>Topic|Group)AuthorizationException: ([^\n]*)")
+REFUSED = re.compile(r"(?:Sasl|Ssl)AuthenticationException: (?P<reason>[^\n]*)")
 TOPIC_GONE = re.compile(r"UnknownTopicOrPartition|UNKNOWN_TOPIC")
 DISK = re.compile(r"No space left on device|Read-only file system|Disk quota exceeded|Permission denied")
 SHARED = "CONCURRENT_STREAM_LOG_UPDATE"
@@ -53,7 +57,20 @@ def failure_of(
             check_log(settings, next_offsets)
     except PipelineError as clearer:
         return clearer
+    if denied := _denial(text, settings):
+        return denied
     return checkpoint_failure(text, settings) or PipelineError(f"a batch failed: {failure_line(text)}")
+
+
+def _denial(text: str, settings: Settings) -> Denied | None:
+    if forbidden := FORBIDDEN.search(text):
+        name = settings.source.topic if forbidden["resource"] == "Topic" else settings.group
+        needs = f"Read on {forbidden['resource']} {name}"
+        return Denied(f"Spark reads {settings.source.topic}: denied: {needs} is not allowed to this user; {ACLS}")
+    if refused := REFUSED.search(text):
+        who = f"cluster {settings.source.bootstrap} does not let {settings.security.principal} in"
+        return Denied(f"Spark reads {settings.source.topic}: {who}: {refused['reason']}; check [security]")
+    return None
 
 
 def checkpoint_failure(text: str, settings: Settings) -> PipelineError | None:

@@ -23,7 +23,8 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
-from pipeline.errors import PipelineError, Replaced, Stopped, Unreachable
+from pipeline.acls import clearest
+from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.checkpoint import check_checkpoint, location
@@ -93,6 +94,8 @@ class Job:
                     if self.settings.source.new_partitions == "stop":
                         raise
                     provision(self.settings, self.observer.say)
+                except Denied as error:
+                    raise clearest(error, self.settings) from error
                 else:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
@@ -219,7 +222,7 @@ class Job:
         if isinstance(failure, Replaced):
             return
         # Of a job that failed the failure is told; the next run fences what this one could not.
-        with suppress(Unreachable) if failure is not None else nullcontext():
+        with suppress(Unreachable, Denied) if failure is not None else nullcontext():
             close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run)
 
     def _raise_failure(self, checked: Checked) -> None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.acls import check as check_acls
 from pipeline.errors import SafeStop
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
@@ -64,6 +65,7 @@ class Checked:
 
 def check_topics(settings: Settings) -> Checked:
     """All topics are there, with the policies and partition counts the guarantee needs."""
+    check_acls(settings)
     topics = Topics(settings.source.bootstrap)
     source = topics.one(settings.source.topic, "source topic")
     output = Topics(settings.output_bootstrap)

@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, struct, unix_millis, xxhash64
 
+from pipeline.address import java_entry
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -35,7 +37,7 @@ FETCH_BYTES = str(256 * 1024)
 def options(settings: Settings) -> dict[str, str]:
     """What both the stream and the audit's batch read by. Never `minPartitions`: it would split a lane."""
     return {
-        "kafka.bootstrap.servers": settings.source.bootstrap,
+        **{f"kafka.{name}": value for name, value in java_entry(settings.source.bootstrap).items()},
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
         "kafka.max.partition.fetch.bytes": FETCH_BYTES,

@@ -103,7 +103,7 @@ class _Log:
         return None
 
     def _seek(self, offset: int) -> None:
-        with mapped(self._where):
+        with mapped(self._where, f"Read on Topic {self._topic}"):
             self._consumer.assign([TopicPartition(self._topic, self._partition, offset)])
         self._sought = offset
 
@@ -127,7 +127,7 @@ class _Log:
                 return
             elif error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001
                 _stop_if_deleted(self._consumer, message, min(self._wanted - self._found.keys()))
-                with mapped(self._where):
+                with mapped(self._where, f"Read on Topic {self._topic}"):
                     raise KafkaException(error)
         # At the end of the partition this is the end offset, so a wanted record that is missing is noticed.
         self._position = max(message.offset() for message in messages)

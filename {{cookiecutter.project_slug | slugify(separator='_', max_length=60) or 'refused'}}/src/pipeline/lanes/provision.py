@@ -80,7 +80,7 @@ def _lane_topic(settings: Settings, output: Topics, source: Topic, say: Callable
         )
         raise SafeStop(msg)
     if found.partitions < source.partitions:
-        with reachable(output.bootstrap, f"add partitions to {name}"):
+        with reachable(output.bootstrap, f"add partitions to {name}", f"Alter on Topic {name}"):
             request = NewPartitions(name, source.partitions)
             output.admin.create_partitions([request], request_timeout=REQUEST_SECONDS)[name].result(REQUEST_SECONDS)
         say(f"topic {name}: grown from {found.partitions} to {source.partitions} partitions, as the source did")
@@ -109,7 +109,8 @@ def check_lane_policy(output: Topics, name: str) -> None:
 
 
 def _create(topics: Topics, topic: NewTopic) -> str:
-    with reachable(topics.bootstrap, f"create topic {topic.topic} with replication {topic.replication_factor}"):
+    what = f"create topic {topic.topic} with replication {topic.replication_factor}"
+    with reachable(topics.bootstrap, what, f"Create on Topic {topic.topic}"):
         topics.admin.create_topics([topic], request_timeout=REQUEST_SECONDS)[topic.topic].result(REQUEST_SECONDS)
     return (
         f"topic {topic.topic}: created with {topic.num_partitions} partitions, replication {topic.replication_factor}"

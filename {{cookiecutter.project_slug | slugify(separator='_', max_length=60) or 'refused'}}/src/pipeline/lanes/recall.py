@@ -91,8 +91,9 @@ def _find(bootstrap: str, topic: str, partition: int, key: bytes) -> Found:
     """Walk back from the end until a committed record of the lane is found or the log starts."""
     consumer = Consumer(consumer_config(bootstrap))
     where = f"recall {topic} [{partition}]"
+    needs = f"Read on Topic {topic}"
     try:
-        with mapped(where):
+        with mapped(where, needs):
             low, end = consumer.get_watermark_offsets(TopicPartition(topic, partition), REQUEST_SECONDS)
         step = FIRST_STEP
         while True:
@@ -125,5 +126,5 @@ def _last(consumer: Consumer, start: TopicPartition, key: bytes, where: str) -> 
         elif error.code() == KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's local code
             return value, message.offset()
         else:
-            with mapped(where):
+            with mapped(where, f"Read on Topic {start.topic}"):
                 raise KafkaException(error)

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.address import entry
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
 from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline, with_room
@@ -124,7 +125,7 @@ def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) ->
     bootstrap, topic = settings.source.bootstrap, settings.source.topic
     config = {
         **COMMON,
-        "bootstrap.servers": bootstrap,
+        **entry(bootstrap),
         "transactional.id": f"{settings.app.id}.{topic}.replay",
         "transaction.timeout.ms": int(COMMIT_SECONDS * 1000),
         "message.max.bytes": 1_000_000_000,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from pipeline.errors import PipelineError, RegistryAway, Replaced, SafeStop, Stopped
+from pipeline.errors import Denied, PipelineError, RegistryAway, Replaced, SafeStop, Stopped
 from pipeline.kafka import TransactionFailed
 
 if TYPE_CHECKING:
@@ -29,6 +29,7 @@ STOPS: dict[str, type[PipelineError]] = {
     "stopped": Stopped,
     "failed": TransactionFailed,
     "registry": RegistryAway,
+    "denied": Denied,
 }
 
 # Upper bounds of the buckets of every histogram, in seconds: from a phase on one machine to a time-out.

@@ -56,7 +56,7 @@ class Topics:
         found = {}
         for name, answer in answers.items():
             try:
-                with reachable(self.bootstrap, f"describe topic {name}"):
+                with reachable(self.bootstrap, f"describe topic {name}", f"Describe on Topic {name}"):
                     described = answer.result(REQUEST_SECONDS)
             except Exception as error:
                 if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
@@ -82,16 +82,16 @@ class Topics:
     def config(self, name: str) -> dict[str, str]:
         """The effective configuration of a topic."""
         resource = ConfigResource(ResourceType.TOPIC, name)
-        return self._config(resource)
+        return self._config(resource, f"DescribeConfigs on Topic {name}")
 
     def broker_config(self) -> dict[str, str]:
         """The effective configuration of one broker of the cluster."""
         with reachable(self.bootstrap, "list brokers"):
             broker = next(iter(self.admin.list_topics(timeout=REQUEST_SECONDS).brokers))
-        return self._config(ConfigResource(ResourceType.BROKER, str(broker)))
+        return self._config(ConfigResource(ResourceType.BROKER, str(broker)), "DescribeConfigs on Cluster")
 
-    def _config(self, resource: ConfigResource) -> dict[str, str]:
-        with reachable(self.bootstrap, f"describe configuration of {resource.name}"):
+    def _config(self, resource: ConfigResource, needs: str) -> dict[str, str]:
+        with reachable(self.bootstrap, f"describe configuration of {resource.name}", needs):
             answer = self.admin.describe_configs([resource], request_timeout=REQUEST_SECONDS)[resource]
             return {key: entry.value for key, entry in answer.result(REQUEST_SECONDS).items()}
 
@@ -104,7 +104,7 @@ class Topics:
         deadline = time.monotonic() + REQUEST_SECONDS
         while True:
             try:
-                with reachable(self.bootstrap, f"list offsets of {name}"):
+                with reachable(self.bootstrap, f"list offsets of {name}", f"Describe on Topic {name}"):
                     answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
                     return {part.partition: answer.result(REQUEST_SECONDS).offset for part, answer in answers.items()}
             except Unreachable as error:

@@ -9,15 +9,16 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
-from confluent_kafka import KafkaException, Producer
+from confluent_kafka import KafkaError, KafkaException, Producer
 
-from pipeline.errors import SafeStop
+from pipeline.denied import denial
+from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline, with_room
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    from confluent_kafka import KafkaError, Message
+    from confluent_kafka import Message
 
 # init_transactions waits for the markers of a predecessor that was killed; about 1 s, longer while a leader moves.
 FENCE_SECONDS = 60.0
@@ -44,20 +45,30 @@ class Transaction:
         """Create the producer; it connects in the background. `name_failures` costs a call per record."""
         self._producer = Producer(config)
         self._id = config["transactional.id"]
-        self._seconds = config["transaction.timeout.ms"] / 1000 + MARGIN_SECONDS
+        self._timeout_ms = config["transaction.timeout.ms"]
+        self._seconds = self._timeout_ms / 1000 + MARGIN_SECONDS
         self._lane_offset: int | None = None
+        self._needs = f"Write on TransactionalId {self._id}"
         self._failures: list[str] = []
+        self._denied: Denied | None = None
         self._callback = {"on_delivery": self._note_failure} if name_failures else {}
         self._abortable = False
 
     def fence(self) -> None:
         """Step 1: end whatever an earlier writer left open, and shut it out for good."""
-        with mapped(f"fence {self._id}"):
-            until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+        with mapped(f"fence {self._id}", self._needs):
+            try:
+                until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+            except KafkaException as error:
+                if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
+                    rule = "must be at most the brokers' transaction.max.timeout.ms, which `pipeline doctor` shows"
+                    msg = f"transaction.timeout_ms = {self._timeout_ms}: {rule}"
+                    raise BadSettings(msg) from error
+                raise
 
     def begin(self) -> None:
         """Open the transaction."""
-        with mapped(f"begin {self._id}"):
+        with mapped(f"begin {self._id}", self._needs):
             self._producer.begin_transaction()
         self._abortable = True
 
@@ -74,7 +85,7 @@ class Transaction:
                 self._with_room(topic, value, key, headers=headers or [], **callback)
             except KafkaException as error:
                 self._raise_earlier_failures()
-                raise as_kind(error.args[0], f"{self._id}: produce to {topic}") from error
+                raise as_kind(error.args[0], f"{self._id}: produce to {topic}", f"Write on Topic {topic}") from error
             if count % SERVE_EVERY == 0:
                 with mapped(f"{self._id}: produce"):
                     self._producer.poll(0)
@@ -89,7 +100,7 @@ class Transaction:
 
     def _with_room(self, topic: str, *record: Any, **options: Any) -> None:
         """Enqueue one record; bounded, so that a dead cluster ends in an error, not in a hang."""
-        with mapped(f"{self._id}: produce to {topic}"):
+        with mapped(f"{self._id}: produce to {topic}", f"Write on Topic {topic}"):
             with_room(self._producer, self._seconds, topic, *record, **options)
 
     def flush_and_compare(self, end: int, *, marker_owed: bool = False) -> int:
@@ -99,7 +110,7 @@ class Transaction:
         stands between the two then (KAFKA-20734), so the end of this transaction decides over both, and only a commit
         is true to what was confirmed. An abort, by whomever, would undo it.
         """
-        with mapped(f"flush {self._id}"):
+        with mapped(f"flush {self._id}", self._needs):
             left = self._producer.flush(self._seconds)
         if self._failures or left:
             raise self._undelivered(left)
@@ -118,7 +129,7 @@ class Transaction:
     def commit(self) -> None:
         """Make all of it visible. librdkafka refuses if any delivery report of the transaction was a failure."""
         self._abortable = False
-        with mapped(f"commit {self._id}"):
+        with mapped(f"commit {self._id}", self._needs):
             until_deadline(self._producer.commit_transaction, self._seconds)
 
     def abandon(self) -> None:
@@ -129,7 +140,7 @@ class Transaction:
         try:
             with mapped(f"abort {self._id}"):
                 self._producer.abort_transaction(ABORT_SECONDS)
-        except TransactionFailed:
+        except PipelineError:
             # A dead or fenced producer cannot abort; the next fence, or the broker's time-out, does it.
             return
 
@@ -140,7 +151,9 @@ class Transaction:
         if self._failures:
             raise self._undelivered()
 
-    def _undelivered(self, left: int = 0) -> Abortable:
+    def _undelivered(self, left: int = 0) -> PipelineError:
+        if self._denied is not None:
+            return self._denied
         causes = "; ".join(dict.fromkeys(self._failures)) or f"{left} records without a report in {self._seconds} s"
         return Abortable(f"{self._id}: not delivered: {causes[:CAUSES_CHARACTERS]}")
 
@@ -152,4 +165,6 @@ class Transaction:
 
     def _note_failure(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
+            needs = f"Write on Topic {message.topic()}"
+            self._denied = self._denied or denial(error, f"{self._id}: produce to {message.topic()}", needs)
             self._failures.append(f"{message.topic()} [{message.partition()}]: {error.name()}: {error.str()}")

@@ -30,7 +30,7 @@ from pipeline.local.lookout import Lookout
 from pipeline.local.processes import signal_all, tree
 from pipeline.local.recorder import Recorder
 from pipeline.observe.show import run_audit
-from pipeline.settings import Settings, load
+from pipeline.settings import KEYS, Settings, load
 
 if TYPE_CHECKING:
     from rich.console import Console
@@ -87,6 +87,7 @@ class Demo:
     def _overrides(self, bootstrap: str, folder: Path) -> dict[str, str]:
         """What the demo sets differently from the project's own settings, as anybody could: by environment."""
         return {
+            **without_locks(),
             "PIPELINE_SOURCE__BOOTSTRAP": bootstrap,
             "PIPELINE_OUTPUT__BOOTSTRAP": "",
             "PIPELINE_OUTPUT__REPLICATION": "1",
@@ -189,3 +190,10 @@ class Demo:
 
     def _say(self, line: str) -> None:
         self._console.print(f"[bold]demo[/] {line}", highlight=False)
+
+
+def without_locks() -> dict[str, str]:
+    """The embedded Kafka has none, whatever the project's own clusters have."""
+    methods = {"security": "plaintext", "output_security": "as-source"}
+    keys = [(section, key) for section in methods for key in KEYS[section]]
+    return {f"PIPELINE_{section}__{key}".upper(): methods[section] if key == "method" else "" for section, key in keys}

@@ -13,7 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from pipeline.errors import PipelineError
-from pipeline.observe.doctor import clusters, lanes, machine, reference, source
+from pipeline.observe.doctor import access, clusters, lanes, machine, reference, source
 from pipeline.observe.doctor.finding import Finding, fail, of_error, warn
 from pipeline.observe.doctor.site import NotThere, Site
 
@@ -61,6 +61,8 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "delivery": machine.delivery,
     "source cluster": clusters.source_cluster,
     "output cluster": clusters.output_cluster,
+    "locks": access.locks,
+    "permissions": access.allowed,
     "source topic": source.source_topic,
     "source retention": source.retention,
     "clocks": source.clocks,

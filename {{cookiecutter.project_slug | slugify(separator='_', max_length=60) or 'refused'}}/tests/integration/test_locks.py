@@ -1,0 +1,187 @@
+"""A broker behind locks: who is let in, what he must be allowed, and that no secret is seen anywhere."""
+
+from __future__ import annotations
+
+import os
+import subprocess
+import sys
+import time
+from traceback import format_exception
+from typing import TYPE_CHECKING
+
+import pytest
+from tests.support.certificates import Authority
+from tests.support.job import new_app
+from tests.support.locked import PASSWORD, LockedApp
+from tests.support.program import settings_file
+from tests.support.running import ROOT
+from tests.support.secrets import found_in
+from tests.support.secured import MTLS, OAUTH, SCRAM, SecuredBroker, binding
+
+from pipeline.acls import of_run
+from pipeline.errors import BadSettings, Denied, Unreachable
+from pipeline.flow.preflight import check_topics
+from pipeline.flow.session import session
+from pipeline.flow.source import batch
+from pipeline.lanes.provision import provision
+from pipeline.lanes.takeover import fence
+from pipeline.local.node import free_ports
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
+    from tests.support.job import App
+
+# What the broker grants, for the test of a time-out beyond it.
+LONGEST_MS = 60_000
+
+
+@pytest.fixture(scope="module")
+def secured(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SecuredBroker]:
+    """Return a broker behind locks."""
+    broker = SecuredBroker(tmp_path_factory.mktemp("locks"), {"transaction.max.timeout.ms": str(LONGEST_MS)})
+    with broker.tokens, broker:
+        yield broker
+
+
+@pytest.fixture(scope="module")
+def locked(secured: SecuredBroker, tmp_path_factory: pytest.TempPathFactory) -> LockedApp:
+    """Return an app whose user may do what the job needs, and nothing else."""
+    locked = LockedApp(secured, tmp_path_factory.mktemp("app"))
+    locked.allow()
+    return locked
+
+
+def denied(app: App) -> str:
+    """Return the line by which a start ends."""
+    began = time.monotonic()
+    with pytest.raises(Denied) as caught:
+        fence_all(app)
+    assert time.monotonic() - began < 60
+    line = str(caught.value)
+    assert "\n" not in line
+    assert caught.value.exit_code == 8
+    return line
+
+
+def fence_all(app: App) -> None:
+    """Do what a job does before it starts Spark, and its first fence."""
+    checked = check_topics(app.settings)
+    for partition in range(checked.source.partitions):
+        fence(app.settings, partition)
+
+
+@pytest.mark.fault("S2")
+def test_each_acl_that_is_missing_ends_the_start_with_its_operation_and_resource(locked: LockedApp) -> None:
+    fence_all(locked.app)
+    for acl, command in zip(of_run(locked.app.settings), locked.needed(), strict=True):
+        locked.broker.deny([binding(command)])
+        line = denied(locked.app)
+        named = str(acl).removesuffix("*")
+        assert named in line, line
+        others = [str(other) for other in of_run(locked.app.settings) if not str(other).startswith(named)]
+        assert not any(f"{other}," in line or f"{other};" in line for other in others), line
+        locked.broker.allow([command])
+    fence_all(locked.app)
+
+
+def test_topics_are_provisioned_with_what_is_printed_for_it_and_no_more(secured: SecuredBroker, tmp_path: Path) -> None:
+    apart = LockedApp(secured, tmp_path, output={"partitions": 1})
+    fresh_one = new_app(secured.bootstrap, tmp_path, provisioned=False)
+    app = fresh_one.with_settings(source={"bootstrap": secured.locked[SCRAM]}, security=apart.security)
+    with pytest.raises(Denied, match="Describe on Topic"):
+        provision(app.settings, lambda _: None)
+    printed = subprocess.run(
+        [sys.executable, "-m", "pipeline", "provision", "--acls", "-s", settings_file(tmp_path, app.settings)],
+        capture_output=True,
+        text=True,
+        check=True,
+        cwd=ROOT,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
+    ).stdout.split("# ")
+    [_, run, more, _, _] = printed
+    secured.allow([line for part in (run, more) for line in part.splitlines() if line.startswith("kafka-acls")])
+    provision(app.settings, lambda _: None)
+    fence_all(app)
+
+
+@pytest.mark.parametrize("method", [SCRAM, MTLS, OAUTH])
+def test_spark_and_librdkafka_enter_alike(secured: SecuredBroker, tmp_path: Path, method: str) -> None:
+    locked = LockedApp(secured, tmp_path, method)
+    locked.allow()
+    locked.plain.send(200)
+    fence_all(locked.app)
+    ends = {partition: (0, end) for partition, end in locked.plain.ends().items()}
+    plain = batch(session(locked.plain.settings), locked.plain.settings, ends).count()
+    assert batch(session(locked.app.settings), locked.app.settings, ends).count() == plain > 200
+
+
+def test_whoever_is_not_let_in_is_told_so_at_once_and_no_secret_is_repeated(locked: LockedApp, tmp_path: Path) -> None:
+    wrong = tmp_path / "wrong"
+    wrong.write_text("wr0ng-canary", "ascii")
+    stranger = Authority(tmp_path, "stranger")
+    address = locked.broker.locked[SCRAM]
+    cases = {
+        "invalid credentials": locked.entered(address, {**locked.security, "password_file": str(wrong)}),
+        "certificate verify failed": locked.entered(address, {**locked.security, "ca_file": str(stranger.certificate)}),
+        # The certificate is of a name, not of the machine's address.
+        "certificate verify failed|hostname|IP": locked.entered(
+            address.replace("localhost", "127.0.0.1"), locked.security
+        ),
+    }
+    for reason, app in cases.items():
+        with pytest.raises(Denied, match=reason) as caught:
+            check_topics(app.settings)
+        line = str(caught.value)
+        assert f"does not let User:{locked.user} in" in line
+        assert "check [security]" in line
+        assert "canary" not in "".join(format_exception(caught.value)).lower()
+
+
+def test_java_checks_the_host_name_too(locked: LockedApp) -> None:
+    address = locked.broker.locked[SCRAM].replace("localhost", "127.0.0.1")
+    app = locked.entered(address, locked.security)
+    with pytest.raises(Exception, match=r"SslAuthenticationException|SSL handshake|No subject alternative") as caught:
+        batch(session(app.settings), app.settings, {0: (0, 1), 1: (0, 1)}).count()
+    assert PASSWORD not in "".join(format_exception(caught.value))
+
+
+def test_a_cluster_that_is_away_is_not_taken_for_one_that_refuses(
+    locked: LockedApp, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("pipeline.denied.PROBE_SECONDS", 1.0)
+    monkeypatch.setattr("pipeline.acls.REQUEST_SECONDS", 1.0)
+    nobody = locked.entered(f"localhost:{free_ports(1)[0].client}", locked.security)
+    with pytest.raises(Unreachable):
+        check_topics(nobody.settings)
+
+
+def test_a_time_out_beyond_the_broker_s_limit_is_told_at_the_first_fence(locked: LockedApp) -> None:
+    app = locked.app.with_settings(transaction={"timeout_ms": LONGEST_MS + 1})
+    rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
+    with pytest.raises(BadSettings, match=rule):
+        fence_all(app)
+
+
+def test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere(
+    locked: LockedApp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("LOCKS_PASSWORD", PASSWORD)
+    locked.plain.send(500)
+    by_variable = {**locked.security, "password_file": "", "password_env": "LOCKS_PASSWORD"}
+    port = free_ports(1)[0]
+    app = locked.entered(locked.broker.locked[SCRAM], by_variable).with_settings(metrics={"port": port.client})
+    seen = tmp_path / "seen"
+    seen.mkdir()
+    environ = {"TESTS_SPARK_SHOWN": f"{port.controller} {seen}", "TMPDIR": str(seen)}
+    with app.start(environ=environ) as job:
+        job.wait_for_progress(sum(locked.plain.ends().values()))
+        places = found_in(job, app, port.controller, [seen, app.checkpoint, app.folder])
+        # What is searched is what there is: the topic is named in nearly all of it, the secret nowhere.
+        named = places.naming(app.topic)
+        assert len(named) > 5, named
+        for place in ("settings", "/offsets/0"):
+            assert any(place in name for name in named), (place, named)
+        assert not places.naming(PASSWORD), places.naming(PASSWORD)
+    locked.plain.assert_exact()

@@ -1,0 +1,57 @@
+"""The mutants of the locks: secrets, host names, ACLs."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+SECURITY = "pipeline.security"
+LOCKS = "tests/integration/test_locks.py::"
+EXACT = f"{LOCKS}test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere"
+
+LOCK_MUTANTS = (
+    Mutant(
+        "secret-in-spark-s-options",
+        SECURITY,
+        # Spark hides options that look like secrets; this one does not.
+        {
+            '"config.providers": "env,dir",': """\
+"config.providers": "env,dir",
+"client.rack": self.secret("password").read(),""",
+        },
+        EXACT,
+    ),
+    Mutant(
+        "secret-in-the-login-configuration",
+        SECURITY,
+        {'return f"${{env:{self.variable}}}" if self.variable else placeholder(self.file)': "return self.read()"},
+        "tests/unit/test_security.py::test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is",
+    ),
+    Mutant(
+        "host-name-not-checked",
+        SECURITY,
+        {
+            'HOST_NAMES = {"ssl.endpoint.identification.algorithm": "https"}': """\
+HOST_NAMES = {"ssl.endpoint.identification.algorithm": "none"}"""
+        },
+        f"{LOCKS}test_whoever_is_not_let_in_is_told_so_at_once_and_no_secret_is_repeated",
+    ),
+    Mutant(
+        "acls-not-asked-for",
+        "pipeline.flow.preflight",
+        {"check_acls(settings)": "pass"},
+        f"{LOCKS}test_each_acl_that_is_missing_ends_the_start_with_its_operation_and_resource",
+    ),
+    Mutant(
+        "denials-tried-again",
+        "pipeline.kafka",
+        {"if denied := denial(error, action, needs):": "if False and (denied := denial(error, action, needs)):"},
+        f"{LOCKS}test_each_acl_that_is_missing_ends_the_start_with_its_operation_and_resource",
+    ),
+    Mutant(
+        "secrets-taken-as-settings",
+        "pipeline.rules",
+        {'if reason := reason_against(key.partition(".")[2] or key):': "if reason := '':"},
+        "tests/unit/test_security.py::"
+        "test_what_may_never_be_set_is_refused_with_the_reason_and_the_value_is_not_repeated",
+    ),
+)
