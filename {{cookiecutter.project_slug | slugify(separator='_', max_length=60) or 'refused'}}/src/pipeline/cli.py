@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_letters
+from pipeline import __version__, cli_letters, cli_pod
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -46,6 +46,7 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_letters.app, name="dead-letters")
+cli_pod.add(app, lambda arguments: app(arguments, standalone_mode=False))
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)
