@@ -1,0 +1,137 @@
+"""A Spark standalone cluster of separate processes: a master, workers, and executors that can be killed or paused."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import os
+import signal
+import subprocess
+import sys
+import urllib.request
+from contextlib import ExitStack
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
+
+import pyspark
+from supply.package import locked, pack
+from supply.submit import UNPACKED, client_environ
+from tests.support.kafka import fresh, wait_until
+
+from pipeline.local.java import java
+from pipeline.local.node import free_ports
+from pipeline.local.processes import signal_all, tree
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
+
+ROOT = Path(__file__).parents[2]
+HOST = "127.0.0.1"
+START_SECONDS = 90.0
+# Java that starts quickly and stays small: there are five of them beside the driver's and Kafka's.
+SMALL = ["-XX:TieredStopAtLevel=1", "-XX:+UseSerialGC", "-Xmx256m"]
+EXECUTOR = {
+    "spark.driver.host": HOST,
+    "spark.driver.bindAddress": HOST,
+    "spark.executor.memory": "512m",
+    "spark.executor.cores": "1",
+    "spark.executor.extraJavaOptions": " ".join(SMALL[:2]),
+    # A worker that is paused is given up soon, as an operator would want in a test.
+    "spark.network.timeout": "20s",
+    "spark.executor.heartbeatInterval": "2s",
+}
+# An interpreter without any package: all that a job needs must come out of the archive.
+BARE_PYTHON = f"{sys.base_prefix}/bin/python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def packed(into: Path) -> Path:
+    """Pack as `make package` does, with the versions that are installed here; the lock is for its own test."""
+    pack(into, {name: importlib.metadata.version(name) for name in locked()})
+    return into
+
+
+class SparkCluster:
+    """A context manager; a worker gives up a master that it lost, and a master a worker, within seconds."""
+
+    def __init__(self, folder: Path, workers: int = 2) -> None:
+        """Nothing is started yet."""
+        self._folder = folder
+        self._exits = ExitStack()
+        self._web, port = (ports.client for ports in free_ports(2))
+        self.master = f"spark://{HOST}:{port}"
+        self._wanted = workers
+        self.workers: list[subprocess.Popen[bytes]] = []
+
+    def __enter__(self) -> Self:
+        """Start all processes, and wait until the workers are registered."""
+        port = self.master.rpartition(":")[2]
+        self._start("master.Master", "--host", HOST, "--port", port, "--webui-port", str(self._web))
+        self.heal()
+        return self
+
+    def heal(self) -> None:
+        """Start the workers that do not run, and wait until all are registered."""
+        self.workers = [worker for worker in self.workers if worker.poll() is None]
+        while len(self.workers) < self._wanted:
+            work = ["--work-dir", str(self._folder / fresh("work")), "--webui-port", "0"]
+            self.workers.append(
+                self._start("worker.Worker", "--host", HOST, "--cores", "1", "--memory", "600m", *work, self.master)
+            )
+        wait_until(lambda: self.state().get("aliveworkers") == self._wanted, START_SECONDS, "the workers are there")
+
+    def __exit__(self, *_: object) -> None:
+        """End all of them, with what came of them."""
+        self._exits.close()
+
+    def _start(self, role: str, *arguments: str) -> subprocess.Popen[bytes]:
+        classes = f"{next(iter(pyspark.__path__))}/jars/*"
+        options = [*SMALL, "-Dspark.worker.timeout=15", "-cp", classes]
+        log = self._exits.enter_context((self._folder / f"{fresh(role)}.log").open("wb"))
+        process = subprocess.Popen(
+            [java(), *options, f"org.apache.spark.deploy.{role}", *arguments],
+            env={**os.environ, "SPARK_HOME": next(iter(pyspark.__path__))},
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+        )
+        self._exits.callback(process.wait)
+        self._exits.callback(lambda: signal_all(tree(process.pid), signal.SIGKILL))
+        return process
+
+    def state(self) -> dict[str, Any]:
+        """Ask the master; empty while it does not answer."""
+        try:
+            with urllib.request.urlopen(f"http://{HOST}:{self._web}/json/", timeout=5) as answer:
+                return dict(json.load(answer))
+        except OSError:
+            return {}
+
+    def executor_of(self, pid: int) -> int:
+        """Return the executor that a Python worker belongs to: a child of one of the cluster's workers."""
+        [found] = [executor for executor in self.executors() if pid in tree(executor)]
+        return found
+
+    def executors(self) -> list[int]:
+        """Return the processes of all executors."""
+        parents = [(worker.pid, tree(worker.pid)) for worker in self.workers]
+        return [pid for worker, members in parents for pid in members if _parent(pid) == worker]
+
+    def worker_of(self, executor: int) -> int:
+        """Return the worker that started an executor."""
+        return _parent(executor)
+
+    def environ(
+        self, package: Path, faults: Mapping[str, str], more: Mapping[str, str] | None = None
+    ) -> dict[str, str]:
+        """What makes a job that is started with it a submitted one; its fault points are armed in all its processes."""
+        conf = {**EXECUTOR, "spark.executorEnv.PYTHONPATH": f"{UNPACKED}/lib:{ROOT}", **(more or {})}
+        conf |= {f"spark.executorEnv.{name}": value for name, value in faults.items()}
+        options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
+        return {**client_environ(package, self.master, BARE_PYTHON, options), **faults}
+
+
+def _parent(pid: int) -> int:
+    try:
+        return int(Path(f"/proc/{pid}/stat").read_text(encoding="ascii").rpartition(")")[2].split()[1])
+    except OSError:
+        return 0
