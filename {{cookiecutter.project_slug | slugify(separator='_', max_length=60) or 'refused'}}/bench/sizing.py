@@ -24,6 +24,8 @@ from pipeline.lanes.recall import Recalled
 from pipeline.settings import build
 
 ROUNDS = 3
+# Between two batches, as Spark plans the next one: a fence right after a commit meets markers that are being written.
+PAUSE_SECONDS = 0.3
 
 
 def batch(app: App, known: dict[int, Recalled], number: int, *, slots: int, rows: int) -> float:
@@ -38,6 +40,7 @@ def batch(app: App, known: dict[int, Recalled], number: int, *, slots: int, rows
             raise RuntimeError(msg)
         known[partition] = Recalled(report.record, report.end)
 
+    time.sleep(PAUSE_SECONDS)
     began = time.monotonic()
     with ThreadPoolExecutor(slots) as pool:
         list(pool.map(write, known))

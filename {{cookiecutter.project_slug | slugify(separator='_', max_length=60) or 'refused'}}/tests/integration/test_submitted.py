@@ -19,6 +19,9 @@ if TYPE_CHECKING:
 
     from pipeline.local.broker import Broker
 
+# What the killed executor leaves open is fenced by its successor; nobody waits for the time-out.
+QUICK = {"timeout_ms": 10_000, "chunk_seconds": 2.0}
+
 
 @pytest.mark.timeout(600)
 def test_a_submitted_job_is_exact_when_its_executor_is_killed_in_mid_transaction(
@@ -26,7 +29,7 @@ def test_a_submitted_job_is_exact_when_its_executor_is_killed_in_mid_transaction
 ) -> None:
     faults = Faults(tmp_path)
     checkpoint = f"file:{tmp_path}/checkpoint"  # a URI of Hadoop's, which is no path of Python's
-    app = new_app(broker.bootstrap, tmp_path, spark={"checkpoint": checkpoint}, transaction={"timeout_ms": 5_000})
+    app = new_app(broker.bootstrap, tmp_path, spark={"checkpoint": checkpoint}, transaction=QUICK)
     app.send(600)
     faults.arm("after lane record", "wait")
     with SparkCluster(tmp_path) as cluster:

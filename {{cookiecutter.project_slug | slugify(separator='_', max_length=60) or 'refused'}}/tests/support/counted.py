@@ -46,7 +46,10 @@ class CountingGate(Gate):
                 self.open_now -= 1
 
     def _pass_on(self, giver: socket.socket, taker: socket.socket) -> None:
-        asked = taker.getpeername()[1] == self.target
+        try:
+            asked = taker.getpeername()[1] == self.target
+        except OSError:  # closed meanwhile by the other direction
+            return
         read: Any = _Reader(giver, self._count) if asked else giver
         super()._pass_on(read, taker)
 

@@ -38,6 +38,7 @@ EXECUTOR = {
     "spark.executor.extraJavaOptions": " ".join(SMALL[:2]),
     # A worker that is paused is given up soon, as an operator would want in a test.
     "spark.network.timeout": "20s",
+    "spark.network.timeoutInterval": "5s",
     "spark.executor.heartbeatInterval": "2s",
 }
 # An interpreter without any package: all that a job needs must come out of the archive.
@@ -84,12 +85,16 @@ class SparkCluster:
         self._exits.close()
 
     def _start(self, role: str, *arguments: str) -> subprocess.Popen[bytes]:
-        classes = f"{next(iter(pyspark.__path__))}/jars/*"
+        home = next(iter(pyspark.__path__))
+        classes = f"{home}/jars/*"
+        [core] = Path(home, "jars").glob("spark-core_*.jar")
+        # As Spark's own scripts set them; a worker starts its executors by them.
+        environ = {"SPARK_HOME": home, "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[0]}
         options = [*SMALL, "-Dspark.worker.timeout=15", "-cp", classes]
         log = self._exits.enter_context((self._folder / f"{fresh(role)}.log").open("wb"))
         process = subprocess.Popen(
             [java(), *options, f"org.apache.spark.deploy.{role}", *arguments],
-            env={**os.environ, "SPARK_HOME": next(iter(pyspark.__path__))},
+            env={**os.environ, **environ},
             stdout=log,
             stderr=log,
             start_new_session=True,
