@@ -64,21 +64,24 @@ class SparkCluster:
         self.workers: list[subprocess.Popen[bytes]] = []
 
     def __enter__(self) -> Self:
-        """Start all processes, and wait until the workers are registered."""
+        """Start all processes; a job that is started with `environ` finds them there."""
         port = self.master.rpartition(":")[2]
         self._start("master.Master", "--host", HOST, "--port", port, "--webui-port", str(self._web))
-        self.heal()
+        self._start_workers()
         return self
 
     def heal(self) -> None:
         """Start the workers that do not run, and wait until all are registered."""
+        self._start_workers()
+        wait_until(lambda: self.state().get("aliveworkers") == self._wanted, START_SECONDS, "the workers are there")
+
+    def _start_workers(self) -> None:
         self.workers = [worker for worker in self.workers if worker.poll() is None]
         while len(self.workers) < self._wanted:
             work = ["--work-dir", str(self._folder / fresh("work")), "--webui-port", "0"]
             self.workers.append(
                 self._start("worker.Worker", "--host", HOST, "--cores", "1", "--memory", "600m", *work, self.master)
             )
-        wait_until(lambda: self.state().get("aliveworkers") == self._wanted, START_SECONDS, "the workers are there")
 
     def __exit__(self, *_: object) -> None:
         """End all of them, with what came of them."""
@@ -129,6 +132,7 @@ class SparkCluster:
         self, package: Path, faults: Mapping[str, str], more: Mapping[str, str] | None = None
     ) -> dict[str, str]:
         """What makes a job that is started with it a submitted one; its fault points are armed in all its processes."""
+        self.heal()
         conf = {**EXECUTOR, "spark.executorEnv.PYTHONPATH": f"{UNPACKED}/lib:{ROOT}", **(more or {})}
         conf |= {f"spark.executorEnv.{name}": value for name, value in faults.items()}
         options = [part for name, value in conf.items() for part in ("--conf", f"{name}={value}")]
