@@ -136,9 +136,9 @@ def test_a_lost_checkpoint_is_no_disaster_on_a_cluster_either(used: Watched) -> 
 
 @pytest.mark.fault("G1")
 def test_two_attempts_of_one_lane_at_once_write_it_once(cluster: SparkCluster, used: Watched) -> None:
-    used.kill()
-    used.watch(lambda: used.running.poll() is not None, what="the job has ended")
     used.transform = speculating
+    used.kill()
+    used.running.wait()
     try:
         used.begin(used.evidence.seed)
         used.faults.arm("after lane record", "pause")

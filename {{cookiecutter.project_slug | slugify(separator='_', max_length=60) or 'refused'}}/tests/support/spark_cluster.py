@@ -18,6 +18,7 @@ from supply.package import locked, pack
 from supply.submit import UNPACKED, client_environ
 from tests.support.kafka import fresh, wait_until
 
+from pipeline.local import watchdog
 from pipeline.local.java import java
 from pipeline.local.node import free_ports
 from pipeline.local.processes import signal_all, tree
@@ -62,6 +63,7 @@ class SparkCluster:
         self.master = f"spark://{HOST}:{port}"
         self._wanted = workers
         self.workers: list[subprocess.Popen[bytes]] = []
+        self._jvms: dict[int, int] = {}  # by their guards
 
     def __enter__(self) -> Self:
         """Start all processes; a job that is started with `environ` finds them there."""
@@ -95,15 +97,20 @@ class SparkCluster:
         environ = {"SPARK_HOME": home, "SPARK_SCALA_VERSION": core.name.split("_")[1].split("-")[0]}
         options = [*SMALL, "-Dspark.worker.timeout=15", "-cp", classes]
         log = self._exits.enter_context((self._folder / f"{fresh(role)}.log").open("wb"))
+        # It ends the JVM when this process is gone, however that was; executors end without their worker.
+        guard = [sys.executable, "-I", "-S", watchdog.__file__, str(os.getpid()), ""]
         process = subprocess.Popen(
-            [java(), *options, f"org.apache.spark.deploy.{role}", *arguments],
+            [*guard, java(), *options, f"org.apache.spark.deploy.{role}", *arguments],
             env={**os.environ, **environ},
-            stdout=log,
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
             stderr=log,
             start_new_session=True,
         )
-        self._exits.callback(process.wait)
+        self._exits.callback(process.__exit__, None, None, None)
         self._exits.callback(lambda: signal_all(tree(process.pid), signal.SIGKILL))
+        assert process.stdout is not None
+        self._jvms[process.pid] = int(process.stdout.readline())
         return process
 
     def state(self) -> dict[str, Any]:
@@ -121,8 +128,8 @@ class SparkCluster:
 
     def executors(self) -> list[int]:
         """Return the processes of all executors."""
-        parents = [(worker.pid, tree(worker.pid)) for worker in self.workers]
-        return [pid for worker, members in parents for pid in members if _parent(pid) == worker]
+        jvms = {self._jvms[worker.pid] for worker in self.workers}
+        return [pid for jvm in jvms for pid in tree(jvm) if _parent(pid) == jvm]
 
     def worker_of(self, executor: int) -> int:
         """Return the worker that started an executor."""
