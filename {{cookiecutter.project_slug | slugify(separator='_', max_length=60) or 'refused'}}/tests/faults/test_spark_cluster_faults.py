@@ -36,6 +36,9 @@ if TYPE_CHECKING:
 
     from tests.support.arena import Evidence
 
+# A second attempt of a task is never started on the host of the first.
+HOSTS = (HOST, "127.0.0.2")
+
 pytestmark = [pytest.mark.timeout(900), pytest.mark.long]
 
 
@@ -47,7 +50,7 @@ def brokers() -> Iterator[Broker]:
 
 @pytest.fixture(scope="module")
 def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
-    with SparkCluster(tmp_path_factory.mktemp("spark")) as running:
+    with SparkCluster(tmp_path_factory.mktemp("spark"), HOSTS) as running:
         yield running
 
 
@@ -161,7 +164,7 @@ def test_two_attempts_of_one_lane_at_once_write_it_once(cluster: SparkCluster, u
 def test_the_image_is_driver_and_executor_for_sparks_kubernetes_backend(
     brokers: Broker, tmp_path: Path, evidence: Evidence
 ) -> None:
-    with SparkCluster(tmp_path, workers=0) as master, watched(brokers, tmp_path) as used:
+    with SparkCluster(tmp_path, hosts=()) as master, watched(brokers, tmp_path) as used:
         used.evidence = evidence
         port = free_ports(1)[0].client
         conf = {

@@ -24,7 +24,7 @@ from pipeline.local.node import free_ports
 from pipeline.local.processes import signal_all, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Mapping, Sequence
 
 ROOT = Path(__file__).parents[2]
 HOST = "127.0.0.1"
@@ -55,15 +55,16 @@ def packed(into: Path) -> Path:
 class SparkCluster:
     """A context manager; a worker gives up a master that it lost, and a master a worker, within seconds."""
 
-    def __init__(self, folder: Path, workers: int = 2) -> None:
-        """Nothing is started yet."""
+    def __init__(self, folder: Path, hosts: Sequence[str] = (HOST, HOST)) -> None:
+        """Nothing is started yet; there is a worker for each of `hosts`, all of which are this machine."""
         self._folder = folder
         self._exits = ExitStack()
         self._web, port = (ports.client for ports in free_ports(2))
         self.master = f"spark://{HOST}:{port}"
-        self._wanted = workers
+        self._hosts = tuple(hosts)
         self.workers: list[subprocess.Popen[bytes]] = []
         self._jvms: dict[int, int] = {}  # by their guards
+        self._places: dict[int, str] = {}
 
     def __enter__(self) -> Self:
         """Start all processes; a job that is started with `environ` finds them there."""
@@ -75,15 +76,18 @@ class SparkCluster:
     def heal(self) -> None:
         """Start the workers that do not run, and wait until all are registered."""
         self._start_workers()
-        wait_until(lambda: self.state().get("aliveworkers") == self._wanted, START_SECONDS, "the workers are there")
+        wait_until(lambda: self.state().get("aliveworkers") == len(self._hosts), START_SECONDS, "the workers are there")
 
     def _start_workers(self) -> None:
         self.workers = [worker for worker in self.workers if worker.poll() is None]
-        while len(self.workers) < self._wanted:
+        missing = list(self._hosts)
+        for worker in self.workers:
+            missing.remove(self._places[worker.pid])
+        for host in missing:
             work = ["--work-dir", str(self._folder / fresh("work")), "--webui-port", "0"]
-            self.workers.append(
-                self._start("worker.Worker", "--host", HOST, "--cores", "1", "--memory", "600m", *work, self.master)
-            )
+            size = ["--cores", "1", "--memory", "600m"]
+            self.workers.append(self._start("worker.Worker", "--host", host, *size, *work, self.master))
+            self._places[self.workers[-1].pid] = host
 
     def __exit__(self, *_: object) -> None:
         """End all of them, with what came of them."""
