@@ -16,6 +16,14 @@ if TYPE_CHECKING:
 
 ANSWERS = r"""{{ cookiecutter | tojson }}"""
 
+CLUSTER_FILES = (
+    "kubernetes.mk",
+    "ops/kubernetes",
+    "tests/support/kubernetes",
+    "tests/support/manifests.py",
+    "tests/unit/test_manifests.py",
+)
+
 # option -> answer -> paths that this answer does without
 UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
     "license": {
@@ -36,15 +44,20 @@ UNCHOSEN: dict[str, dict[str, tuple[str, ...]]] = {
         "prometheus-grafana": (),
         "none": (
             "docs/runbook.md",
-            "ops",
+            "ops/compose.yaml",
+            "ops/grafana",
+            "ops/kubernetes/monitoring",
+            "ops/prometheus",
             "tests/integration/test_prometheus.py",
             "tests/ops",
             "tests/support/prometheus.py",
         ),
     },
     "containers": {
-        "docker": (),
+        "docker": CLUSTER_FILES,
+        "kubernetes": (),
         "none": (
+            *CLUSTER_FILES,
             ".dockerignore",
             "Dockerfile",
             "compose.yaml",
@@ -69,16 +82,18 @@ def main() -> None:
 
 def unchosen(answers: Mapping[str, str]) -> list[str]:
     """List the paths that no chosen answer needs; a folder goes with all that is in it."""
-    paths = [path for option, by_answer in UNCHOSEN.items() for path in by_answer[answers[option]]]
+    paths = {path: None for option, by_answer in UNCHOSEN.items() for path in by_answer[answers[option]]}
     return [path for path in paths if not any(path.startswith(f"{folder}/") for folder in paths)]
 
 
 def remove(path: Path) -> None:
-    """Delete a file or a folder; one that is missing is an error of the table."""
+    """Delete a file or a folder, and the folder above it that is empty then; one that is missing is an error here."""
     if path.is_dir():
         shutil.rmtree(path)
     else:
         path.unlink()
+    if path.parent != Path() and not any(path.parent.iterdir()):
+        remove(path.parent)
 
 
 def next_steps(slug: str) -> str:

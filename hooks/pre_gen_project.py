@@ -37,7 +37,7 @@ CHOICES = {
     "value_format": ("avro", "json"),
     "ci_provider": ("github", "gitlab", "none"),
     "monitoring": ("prometheus-grafana", "none"),
-    "containers": ("docker", "none"),
+    "containers": ("docker", "kubernetes", "none"),
 }
 
 # A folder or distribution of such a name would hide the module, or could not exist on some machines.

@@ -23,12 +23,15 @@ SUPPORTED: dict[str, dict[str, str]] = {
         "license": "MIT",
         "ci_provider": "gitlab",
         "source_topic": "card.swipes",
+        "containers": "kubernetes",
+        "monitoring": "none",
     },
     "any-text": {
         "project_name": "支付 платежи (v2), d'Été",
         "project_slug": "any_text",
         "description": f"{QUOTES}\n\n# no heading\n<!-- <script>\t```\n{SCRIPTS}",
         "author": f"{SCRIPTS} {QUOTES}\nEvil: header\x00\x1b[31m",
+        "containers": "kubernetes",
     },
     "longest": {
         "project_name": "Long " * 11 + "names",

@@ -151,8 +151,8 @@ def test_the_output_topics_are_those_of_the_settings_file() -> None:
 def test_the_second_hook_deletes_what_stands_in_its_table_and_nothing_else(
     bake: Bake, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """Run on the default project with the minimal answers."""
-    project = bake(tmp_path)
+    """Run on a project with all files with the minimal answers."""
+    project = bake(tmp_path, {"containers": "kubernetes"})
     (project / ".gitlab-ci.yml").touch()
     (project / "mine.txt").touch()
     before = set(files(project))

@@ -85,7 +85,9 @@ def check_project(project: Path, answers: dict[str, str]) -> None:
     assert (project / "ops").exists() == (answers.get("monitoring") != "none")
     assert (project / ".github").exists() == (answers.get("ci_provider", "github") == "github")
     assert (project / ".gitlab-ci.yml").exists() == (answers.get("ci_provider") == "gitlab")
-    assert (project / "Dockerfile").exists() == (answers.get("containers", "docker") == "docker")
+    containers = answers.get("containers", "docker")
+    assert (project / "Dockerfile").exists() == (containers != "none")
+    assert (project / "ops/kubernetes").exists() == (containers == "kubernetes")
     assert (project / "LICENSE").exists() == (answers.get("license") != "Proprietary")
 
 

@@ -104,7 +104,7 @@ def test_every_file_is_valid_in_its_own_language(case: str, bake: Bake, tmp_path
         ".avsc": json.loads,
         ".py": ast.parse,
     }
-    parsers |= {".yml": yaml.safe_load, ".yaml": yaml.safe_load}
+    parsers |= dict.fromkeys([".yml", ".yaml"], lambda text: list(yaml.safe_load_all(text)))
 
     for name in files(project):
         parse = parsers.get((project / name).suffix)

@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_choice, cli_letters, cli_settings
+from pipeline import __version__, cli_choice, cli_letters, cli_pod, cli_settings
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -50,6 +50,7 @@ app.add_typer(cli_letters.app, name="dead-letters")
 app.command()(cli_choice.compare)
 app.command()(cli_choice.replay)
 app.command()(cli_settings.settings)
+cli_pod.add(app, lambda arguments: app(arguments, standalone_mode=False))
 
 SettingsFile = Annotated[
     Path, typer.Option("--settings", "-s", envvar="PIPELINE_SETTINGS", help="The settings file.", show_default=True)

@@ -86,6 +86,8 @@ def producer_config(settings: Settings, transactional_id: str, batch_bytes: int 
     return {
         **COMMON,
         **entry(settings.output_bootstrap),
+        # With many brokers and many lanes a connection to each broker for each transaction costs more than it saves.
+        "enable.sparse.connections": settings.transaction.connections == "needed",
         "transactional.id": transactional_id,
         "transaction.timeout.ms": settings.transaction.timeout_ms,
         # Must not outlive the transaction: a record delivered later would belong to nothing.

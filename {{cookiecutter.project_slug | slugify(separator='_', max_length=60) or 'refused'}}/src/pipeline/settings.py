@@ -91,6 +91,7 @@ class Transaction(Section):
     timeout_ms: int = Field(default=30_000, ge=1_000, le=900_000)
     chunk_rows: int = Field(default=50_000, ge=1, le=1_000_000_000)
     chunk_seconds: float = Field(default=5.0, gt=0, le=450)
+    connections: Literal["all", "needed"] = "all"
 
 
 class Delivery(Section):

@@ -6,6 +6,7 @@ Those of the lanes stand here, all others in files of their own. Nothing under `
 from __future__ import annotations
 
 from tests.mutants.choice import CHOICE
+from tests.mutants.cluster import CLUSTER
 from tests.mutants.locks import LOCK_MUTANTS
 from tests.mutants.measured import MEASURED
 from tests.mutants.mutant import Mutant
@@ -198,4 +199,5 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     *VERDICTS,
     *MEASURED,
     *LOCK_MUTANTS,
+    *CLUSTER,
 )

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Self, TypeVar
 
 from confluent_kafka.admin import OffsetSpec
 from tests.support.armed import Faults
-from tests.support.job import new_app
+from tests.support.job import new_app, payments
 from tests.support.kafka import LOOK_SECONDS, fresh
 from tests.support.segments import Visible, visible
 
@@ -27,11 +27,12 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Iterator, Mapping
     from pathlib import Path
 
-    from tests.support.job import App
+    from tests.support.job import App, Transform
     from tests.support.running import Running
 
     from pipeline.lanes.record import LaneRecord
     from pipeline.local.broker import Broker
+    from pipeline.settings import Settings
 
 # What is promised wherever recovery needs no help: seconds from the end of a fault to a job that has caught up.
 RECOVERY_SECONDS = 60.0
@@ -70,6 +71,8 @@ class Arena:
     evidence: Evidence = field(default_factory=Evidence)
     exits: list[int] = field(default_factory=list)
     broken: bool = False  # by a case that failed: of no use for another one
+    environ: dict[str, str] = field(default_factory=dict)  # more variables for the job's process
+    transform: Callable[[Settings], Transform] = payments
     _running: Running | None = None
 
     def __enter__(self) -> Self:
@@ -89,7 +92,7 @@ class Arena:
         """The job, as it runs now; started if it does not."""
         if self._running is None:
             theirs = self.app.with_settings(source={"bootstrap": self.bootstrap})
-            self._running = theirs.start(environ=self.faults.environ)
+            self._running = theirs.start(self.transform, {**self.faults.environ, **self.environ})
         return self._running
 
     def kill(self) -> None:

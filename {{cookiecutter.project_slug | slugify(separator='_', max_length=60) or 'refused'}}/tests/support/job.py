@@ -103,6 +103,21 @@ def failing(settings: Settings) -> Transform:
     return transform
 
 
+def speculating(settings: Settings) -> Transform:
+    """Return the same transform, and let Spark run slow tasks twice at once, which the session forbids."""
+    start = SparkSession.Builder.getOrCreate
+    eager = {"": "true", ".interval": "200ms", ".multiplier": "1.0", ".quantile": "0.1", ".minTaskRuntime": "100ms"}
+
+    def with_speculation(builder: Any) -> SparkSession:
+        for name, value in eager.items():
+            builder.config(f"spark.speculation{name}", value)
+        return start(builder)
+
+    patch.object(SparkSession.Builder, "getOrCreate", with_speculation).start()
+    patch("pipeline.flow.job.check_session").start()
+    return payments(settings)
+
+
 @contextmanager
 def spark_kept() -> Iterator[None]:
     """Leave Spark running at the end of a job: a start costs more than most jobs of a test."""

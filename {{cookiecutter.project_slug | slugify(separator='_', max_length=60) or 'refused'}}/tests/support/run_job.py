@@ -1,4 +1,7 @@
-"""`python -m tests.support.run_job <transform> <settings file>`: the command `run`, with a transform of the tests."""
+"""`python -m tests.support.run_job <transform> <settings file>`: the command `run`, with a transform of the tests.
+
+With the file of Spark's properties in `RUN_AS_POD` it is called as Spark on Kubernetes calls the driver of the image.
+"""
 
 from __future__ import annotations
 
@@ -15,6 +18,7 @@ from pipeline import cli
 from pipeline.flow import job
 from pipeline.settings import load
 
+AS_POD = "RUN_AS_POD"
 SHOWN = "TESTS_SPARK_SHOWN"
 
 
@@ -40,6 +44,9 @@ def main() -> None:
     transform = getattr(support, name)(load(Path(path)))
     job.Job = partial(job.Job, transform=transform)  # type: ignore[misc,assignment]
     sys.argv = ["pipeline", "run", "--settings", path]
+    if properties := os.environ.get(AS_POD):
+        called = ["driver", "--properties-file", properties, "--class", "Any", "local:///main.py"]
+        sys.argv[1:1] = called
     cli.main()
 
 

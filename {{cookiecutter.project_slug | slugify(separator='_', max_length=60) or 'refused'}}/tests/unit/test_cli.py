@@ -71,7 +71,7 @@ def away(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_help_lists_the_commands_and_the_way_of_a_first_run() -> None:
     shown = CliRunner().invoke(cli.app, ["--help"], env=WIDE)
     assert shown.exit_code == 0
-    commands = [command.callback for command in cli.app.registered_commands if command.callback is not None]
+    commands = [command.callback for command in cli.app.registered_commands if command.callback and not command.hidden]
     assert {command.__name__ for command in commands} >= set(COMMANDS)
     for command in commands:
         assert f" {command.__name__} " in shown.output

@@ -172,3 +172,16 @@ def test_a_reader_sees_committed_records_only_and_is_told_the_end() -> None:
     config = consumer_config("here:1")
     assert (config["isolation.level"], config["enable.partition.eof"]) == ("read_committed", True)
     assert config["auto.offset.reset"] == "error"
+
+
+@pytest.mark.parametrize(("connections", "sparse"), [("all", False), ("needed", True)])
+def test_a_producer_connects_to_all_brokers_or_to_those_it_needs(connections: str, *, sparse: bool) -> None:
+    settings = build(
+        {
+            "app": {"id": "app"},
+            "source": {"bootstrap": "localhost:1", "topic": "source"},
+            "output": {"topics": ("out",), "dead_letter_topic": "dead"},
+            "transaction": {"connections": connections},
+        }
+    )
+    assert producer_config(settings, "app.source.0")["enable.sparse.connections"] is sparse

@@ -121,6 +121,7 @@ def test_settings_are_frozen() -> None:
         ({"dedup__stale": "keep"}, "dedup.stale", "'keep'", "must be 'dead-letter' or 'drop'"),
         ({"transaction__timeout_ms": 999}, "transaction.timeout_ms", "999", "must be at least 1000"),
         ({"transaction__chunk_rows": 0}, "transaction.chunk_rows", "0", "must be at least 1"),
+        ({"transaction__connections": "few"}, "transaction.connections", "'few'", "must be 'all' or 'needed'"),
         ({"transaction__chunk_seconds": 0}, "transaction.chunk_seconds", "0", "must be more than 0"),
         ({"transaction__chunk_seconds": float("nan")}, "transaction.chunk_seconds", "nan", "must be a finite number"),
         ({"transaction__chunk_seconds": "soon"}, "transaction.chunk_seconds", "'soon'", "must be a number"),

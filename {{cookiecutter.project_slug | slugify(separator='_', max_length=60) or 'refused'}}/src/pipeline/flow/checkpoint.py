@@ -8,6 +8,7 @@ written, and a file that Spark could not read, stop it as well, by name.
 from __future__ import annotations
 
 import json
+import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -26,19 +27,25 @@ if TYPE_CHECKING:
 # More than a disk has left that is full: a smaller file might find room in a block that is already taken.
 PROBE_BYTES = 8_192
 PROBE = ".probe"
+# As Hadoop tells a URI from a path: hdfs://name/x and file:/x are the former.
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
+LOCAL = "file://"
 
 
 def location(settings: Settings, scratch: str) -> str:
-    """The given place, or a temporary one; a plain path is the driver's, not relative to the JVM's own folder."""
-    given = settings.spark.checkpoint
-    if not given:
-        return f"{scratch}/checkpoint"
-    return given if "://" in given else str(Path(given).absolute())
+    """The given place, or a temporary one, as a URI.
+
+    A plain path is the driver's own: without its scheme it would be looked for in the cluster's default file system
+    (HDFS on YARN), and relative to the folder of the JVM.
+    """
+    given = settings.spark.checkpoint or f"{scratch}/checkpoint"
+    return given if URI.match(given) else f"{LOCAL}{Path(given).absolute()}"
 
 
 def check_checkpoint(spark: SparkSession, folder: str, settings: Settings, next_offsets: Mapping[int, int]) -> None:
     """Look for room and for damage, and compare where Spark would begin with where the lanes stand."""
     files = Files(spark, folder)
+    shown = files.shown
     files.probe()
     begins = files.start().get(settings.source.topic, {})
     for partition, offset in sorted(next_offsets.items()):
@@ -46,7 +53,7 @@ def check_checkpoint(spark: SparkSession, folder: str, settings: Settings, next_
         if begin > offset:
             msg = (
                 f"lane {settings.transactional_id(partition)} stands at offset {offset}, but the checkpoint goes on at "
-                f"{begin}: it is ahead of Kafka; delete its folder ({folder}) and start again"
+                f"{begin}: it is ahead of Kafka; delete its folder ({shown}) and start again"
             )
             raise SafeStop(msg)
 
@@ -58,6 +65,7 @@ class Files:
         """Nothing is read yet."""
         self._jvm = spark.sparkContext._jvm  # noqa: SLF001
         self._folder = folder
+        self.shown = folder.removeprefix(LOCAL)  # as a person would type it
         configuration = spark.sparkContext._jsc.hadoopConfiguration()  # noqa: SLF001
         self._files = self._path(folder).getFileSystem(configuration)
 
@@ -73,7 +81,7 @@ class Files:
             self._files.delete(path, False)  # noqa: FBT003  not recursively
         except Py4JJavaError as error:
             msg = (
-                f"checkpoint folder ({self._folder}) cannot be written ({_cause(error)}): make room for it, or allow "
+                f"checkpoint folder ({self.shown}) cannot be written ({_cause(error)}): make room for it, or allow "
                 "it, or name another folder in spark.checkpoint; nothing is lost by that"
             )
             with suppress(Py4JJavaError):
@@ -122,8 +130,8 @@ class Files:
                 raise ValueError(msg)  # noqa: TRY301  told below, as any other damage
         except (Py4JJavaError, ValueError) as error:
             msg = (
-                f"checkpoint file {self._folder}/{name} is damaged ({_cause(error)}): nothing is lost; "
-                f"delete the checkpoint folder ({self._folder}) and start again"
+                f"checkpoint file {self.shown}/{name} is damaged ({_cause(error)}): nothing is lost; "
+                f"delete the checkpoint folder ({self.shown}) and start again"
             )
             raise SafeStop(msg) from error
         return found

@@ -1,0 +1,84 @@
+"""Run the package of `make package` on a cluster: Spark standalone, YARN, or Kubernetes.
+
+The driver runs here (`client`, the default): its Python is the first process, so SIGTERM and exit codes are as they are
+everywhere. Or in the cluster (`--deploy-mode cluster`, which standalone masters do not offer for Python): then
+`spark-submit` hands it over.
+
+Usage: python -m supply.submit --master spark://host:7077 [options of spark-submit ...]
+"""
+
+from __future__ import annotations
+
+import argparse
+import os
+import shlex
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import pyspark
+
+from supply.package import ARCHIVE, DEFAULT, MAIN
+
+if TYPE_CHECKING:
+    from collections.abc import Sequence
+
+# Where Spark unpacks the archive, in the working folder of each executor.
+UNPACKED = "environment"
+# For a driver in the cluster: how its environment is set, by the kind of master.
+DRIVER_ENVIRON = {"yarn": "spark.yarn.appMasterEnv.", "k8s": "spark.kubernetes.driverEnv."}
+PYTHON = f"python{sys.version_info.major}.{sys.version_info.minor}"
+
+
+def options(package: Path) -> list[str]:
+    """What every executor needs: the archive, and the way into it."""
+    archive = (package / ARCHIVE).absolute()
+    return [
+        "--archives",
+        f"{archive}#{UNPACKED}",
+        "--conf",
+        f"spark.executorEnv.PYTHONPATH={UNPACKED}/lib",
+    ]
+
+
+def client_environ(package: Path, master: str, python: str = PYTHON, more: Sequence[str] = ()) -> dict[str, str]:
+    """What the environment must say so that `pipeline run` becomes the driver of a cluster."""
+    return {
+        "PIPELINE_SPARK__MASTER": master,
+        "PYSPARK_PYTHON": python,
+        "PYSPARK_DRIVER_PYTHON": sys.executable,
+        "PYSPARK_SUBMIT_ARGS": shlex.join([*options(package), *more, "pyspark-shell"]),
+    }
+
+
+def cluster_command(package: Path, master: str, python: str = PYTHON, more: Sequence[str] = ()) -> list[str]:
+    """How `spark-submit` hands the driver over to the cluster."""
+    environ = DRIVER_ENVIRON[master.partition(":")[0]]
+    given = {"PIPELINE_SPARK__MASTER": master, "PYSPARK_PYTHON": python}
+    conf = [part for name, value in given.items() for part in ("--conf", f"{environ}{name}={value}")]
+    home = os.environ.get("SPARK_HOME") or next(iter(pyspark.__path__))
+    start = [f"{home}/bin/spark-submit", "--master", master, "--deploy-mode", "cluster"]
+    return [*start, *options(package), *conf, *more, str(package / MAIN), "run"]
+
+
+def main(arguments: Sequence[str]) -> None:
+    """Become the driver, or `spark-submit`."""
+    parser = argparse.ArgumentParser(prog="python -m supply.submit", description=__doc__.partition("\n")[0])
+    parser.add_argument("--master", required=True)
+    parser.add_argument("--deploy-mode", choices=["client", "cluster"], default="client")
+    parser.add_argument("--package", type=Path, default=DEFAULT)
+    parser.add_argument("--python", default=PYTHON, help="as executors find it; the same version as here")
+    given, more = parser.parse_known_args(arguments)
+    if not (given.package / ARCHIVE).exists():
+        parser.error(f"{given.package / ARCHIVE} is not there: make package")
+    if given.deploy_mode == "cluster":
+        if given.master.partition(":")[0] not in DRIVER_ENVIRON:
+            parser.error(f"a driver in the cluster: only {', '.join(DRIVER_ENVIRON)}, not {given.master}")
+        command = cluster_command(given.package, given.master, given.python, more)
+        os.execv(command[0], command)  # noqa: S606  a list built here
+    os.environ |= client_environ(given.package, given.master, given.python, more)
+    os.execv(sys.executable, [sys.executable, "-m", "pipeline", "run"])  # noqa: S606
+
+
+if __name__ == "__main__":
+    main(sys.argv[1:])
