@@ -102,7 +102,7 @@ def test_a_deleted_lane_record_is_not_replaced_by_an_older_one(broker: Broker) -
 
 def test_bytes_that_are_no_lane_record_stop_the_job_and_name_the_lane(broker: Broker) -> None:
     app = provisioned(broker.bootstrap)
-    put(app, lane_key(app.settings.app.id, app.source.name, 0), b"\x01garbage")
+    put(app, lane_key(app.settings.app.id, app.source.name, 0), b"\x02garbage")
     with pytest.raises(SafeStop, match=f"lane record {app.settings.app.id}.{app.source.name}.0: damaged"):
         app.write(0, 5)
     assert app.written() == []

@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from pipeline.observe.audit.records import Ends, Record
     from pipeline.settings import Settings
 
-LANE_VERSION = 1
+LANE_VERSION = 2
 # All that fastavro and struct were seen to raise on damaged bytes.
 DAMAGED = (EOFError, ValueError, LookupError, ArithmeticError, TypeError, MemoryError, struct.error)
 
