@@ -24,16 +24,18 @@ SHOWN = "TESTS_SPARK_SHOWN"
 
 def show_spark(port: str, folder: str) -> None:
     """Switch on what a user may switch on to look into Spark: its pages, at this port, and its log of events."""
+    events = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false", "rolling.enabled": "false"}
+    wanted = {"spark.ui.port": port, **{f"spark.eventLog.{key}": value for key, value in events.items()}}
     config = SparkSession.Builder.config
 
     def changed(builder: Any, key: str, value: str) -> Any:
-        return config(builder, key, "true" if key == "spark.ui.enabled" else value)
+        if key != "spark.ui.enabled":
+            return config(builder, key, value)
+        for name, other in wanted.items():  # each builder is a new one
+            config(builder, name, other)
+        return config(builder, key, "true")
 
     SparkSession.Builder.config = changed
-    events = {"enabled": "true", "dir": Path(folder).as_uri(), "compress": "false", "rolling.enabled": "false"}
-    wanted = {"spark.ui.port": port, **{f"spark.eventLog.{key}": value for key, value in events.items()}}
-    for key, value in wanted.items():
-        SparkSession.builder.config(key, value)
 
 
 def main() -> None:

@@ -120,11 +120,11 @@ def test_the_time_out_of_transactions_must_be_granted(granted: str, state: str) 
     assert "transaction.timeout_ms to 29999" in finding.remedy or state == "ok"
 
 
-@pytest.mark.parametrize(("taken", "state"), [("527360", "ok"), ("527359", "fail")])
+@pytest.mark.parametrize(("taken", "state"), [("920576", "ok"), ("920575", "fail")])
 def test_a_full_ledger_must_fit_into_a_lane_record(taken: str, state: str) -> None:
     (finding,) = clusters.record_size(site_of(config={"max.message.bytes": taken}))
     assert finding.state == state
-    assert "max.message.bytes=527360" in finding.remedy or state == "ok"
+    assert "max.message.bytes=920576" in finding.remedy or state == "ok"
 
 
 @pytest.mark.parametrize("where", ["config", "source_config"])

@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka import KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from pipeline.errors import Unreachable
+from pipeline.errors import Denied, Unreachable
 from pipeline.lanes.topics import LEADER_MOVES, Topics
 
 
@@ -53,7 +53,7 @@ def test_a_client_that_knows_only_the_old_leader_is_replaced(monkeypatch: pytest
 
 def test_any_other_error_is_told_at_once(monkeypatch: pytest.MonkeyPatch) -> None:
     left = clients(monkeypatch, KafkaError.TOPIC_AUTHORIZATION_FAILED, None)
-    with pytest.raises(Unreachable, match="TOPIC_AUTHORIZATION_FAILED"):
+    with pytest.raises(Denied, match="TOPIC_AUTHORIZATION_FAILED"):
         Topics("here:1").offsets("topic", [0], OffsetSpec.latest())
     assert left == [None]
 
