@@ -209,7 +209,7 @@ def write_on(app: App, until: int, step: int) -> int:
 def processes() -> ForkServerContext:
     """Return a maker of processes that are forked at once, from one in which no client was ever created."""
     context = multiprocessing.get_context("forkserver")
-    context.set_forkserver_preload([__name__])
+    context.set_forkserver_preload(["tests.mutants.preload", __name__])
     return context
 
 
