@@ -166,8 +166,8 @@ class StampedProducer:
             delivered = attempt.send(self._topic, self._stamped(rows))
         except BaseException as error:
             self._loose_since = time.monotonic()
-            attempt.abort()
-            if isinstance(error, Fenced):
+            # The client may lose the word of what failed in `send`, but not that it is shut out.
+            if attempt.abort() or isinstance(error, Fenced):
                 self._end(Fenced, f"fenced, transaction {self._next_txn} is not committed", error)
             self._hold_if_possible()
             raise

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaException, Producer
 
 from pipeline.errors import BadSettings
-from pipeline.kafka import COMMON, Abortable, mapped, until_deadline, with_room
+from pipeline.kafka import COMMON, FENCED_CODES, Abortable, mapped, until_deadline, with_room
 from pipeline.lanes.identity import MAX_PRODUCER_ID_BYTES
 
 if TYPE_CHECKING:
@@ -97,13 +97,16 @@ class Attempt:
         with mapped(f"commit {self._id}"):
             until_deadline(self._producer.commit_transaction, self._seconds)
 
-    def abort(self) -> None:
-        """Abort what was sent; never after `commit` was called."""
+    def abort(self) -> bool:
+        """Abort what was sent; never after `commit` was called. True if another producer of this name shut this one out.
+
+        A dead or fenced producer cannot abort; the next fence does it.
+        """
         try:
             self._producer.abort_transaction(ABORT_SECONDS)
-        except KafkaException:
-            # A dead or fenced producer cannot abort; the next fence does it.
-            return
+        except KafkaException as error:
+            return error.args[0].code() in FENCED_CODES
+        return False
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is None:

@@ -91,9 +91,10 @@ def _lane_topic(settings: Settings, output: Topics, source: Topic, say: Callable
 def _plan_topic(settings: Settings, output: Topics, say: Callable[[str], None]) -> None:
     Topics(settings.source.bootstrap).one(settings.reference.topic, "reference topic")
     name = settings.plan_topic
-    if name not in output.describe([name]):
+    if name in output.describe([name]):
+        check_lane_policy(output, name)
+    else:
         say(_create(output, NewTopic(name, 1, settings.output.replication, config=LANE_CONFIG)))
-    check_lane_policy(output, name)
     say(until_given_up(partial(first_plan, settings)))
 
 
