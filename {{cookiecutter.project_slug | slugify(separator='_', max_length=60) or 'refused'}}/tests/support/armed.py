@@ -16,6 +16,7 @@ from pathlib import Path
 from tests.support.kafka import LOOK_SECONDS, wait_until
 
 from pipeline.faults import VARIABLE
+from pipeline.local.gate import count
 from pipeline.local.processes import signal_all, tree
 
 FOLDER = "PIPELINE_FAULT_FOLDER"
@@ -68,19 +69,9 @@ def hit(place: str) -> None:
         plan = json.loads((folder / PLAN).read_text(encoding="utf-8"))
     except FileNotFoundError:
         return
-    if plan["place"] == place and _count(folder / HITS) == plan["nth"]:
+    if plan["place"] == place and count(folder / HITS) == plan["nth"]:
         _write(folder / STRUCK, str(os.getpid()))
         ACTIONS[plan["action"]](folder)
-
-
-def _count(path: Path) -> int:
-    """Add a byte; returns how many there were at that moment."""
-    file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT)
-    try:
-        os.write(file, b".")
-        return os.lseek(file, 0, os.SEEK_CUR)
-    finally:
-        os.close(file)
 
 
 def _write(path: Path, text: str) -> None:

@@ -132,7 +132,7 @@ def lane_after(pieces: list[list[Row]], *, drop_stale: bool) -> tuple[LaneRecord
     """Return the lane record and all that was sent when the rows are committed piece by piece."""
     lane, sent = record(next_offset=0), []
     for rows in pieces:
-        ledger = Ledger.restore(Dedup(recent_ids=2), lane.producers)
+        ledger = Ledger(Dedup(recent_ids=2), lane.producers)
         result = judge([columnar(rows)], ledger, drop_stale=drop_stale)
         lane = decode(encode(advance(lane, lane.next_offset + len(rows), ledger, result)))
         sent += result.outputs

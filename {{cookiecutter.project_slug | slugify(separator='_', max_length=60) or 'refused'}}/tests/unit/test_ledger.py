@@ -157,7 +157,7 @@ def test_other_limits_after_a_restart_lose_no_id(before: int, after: int) -> Non
     ledger = Ledger(limits(hashes=before))
     for seq in range(0, 40, 2):
         ask(ledger, (0, seq), digest=seq)
-    ledger = Ledger.restore(limits(hashes=after, recent_ids=30), ledger.states())
+    ledger = Ledger(limits(hashes=after, recent_ids=30), ledger.states())
     assert [ask(ledger, (0, seq), digest=seq) for seq in range(40)] == ["duplicate", "fresh"] * 20
     assert ask(ledger, (0, 39), digest=77) == ("conflict" if after else "duplicate")
     assert ask(ledger, (0, 38), digest=77) == ("conflict" if before and after else "duplicate")

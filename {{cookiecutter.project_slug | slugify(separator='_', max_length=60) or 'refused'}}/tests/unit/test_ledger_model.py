@@ -112,7 +112,7 @@ def check_against_model(bounds: Dedup, records: Sequence[Record]) -> list[str]:
     """Judge with a ledger that stays, one that is stored and restored at every record, and the model."""
     ledger, stored, model, verdicts = Ledger(bounds), Ledger(bounds), Model(bounds), []
     for identity, digest in records:
-        stored = Ledger.restore(bounds, stored.states())
+        stored = Ledger(bounds, stored.states())
         verdicts.append(model.judge(identity, digest))
         assert ledger.judge(identity, digest).value == stored.judge(identity, digest).value == verdicts[-1]
         assert ledger.states() == stored.states() == model.states()
@@ -157,7 +157,7 @@ def test_storing_and_restoring_anywhere_changes_no_verdict_and_no_state(
     whole, parts = Ledger(bounds), Ledger(bounds)
     for place, (identity, digest) in enumerate(stream):
         if place in cuts:
-            parts = Ledger.restore(bounds, parts.states())
+            parts = Ledger(bounds, parts.states())
             assert parts.size_bytes == whole.size_bytes
         assert parts.judge(identity, digest) == whole.judge(identity, digest)
     assert parts.states() == whole.states()

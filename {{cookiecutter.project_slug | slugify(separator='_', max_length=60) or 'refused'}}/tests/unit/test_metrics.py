@@ -146,7 +146,7 @@ def test_figures_of_a_lane_never_fall_in_whatever_order_its_records_come(offsets
 def test_the_size_of_a_ledger_is_the_one_that_its_setting_bounds(exposed: Exposed) -> None:
     record = lane(producers=3)
     exposed.metrics.on_start(1, {0: record})
-    size = Ledger.restore(settings_of().dedup, record.producers).size_bytes
+    size = Ledger(settings_of().dedup, record.producers).size_bytes
     assert exposed.lane("pipeline_ledger_bytes") == cost(record.producers) == size > 0
     assert exposed.lane("pipeline_ledger_producers") == 3
 

@@ -51,7 +51,7 @@ def check(bounds: Dedup, records: list[Record], size: int) -> None:
         assert at_once(many, batch) == [single.judge(*record).value for record in batch]
         assert many.states() == single.states()
         assert many.size_bytes == single.size_bytes
-        many = Ledger.restore(bounds, read(many.columns().written()))
+        many = Ledger(bounds, read(many.columns().written()))
         assert many.size_bytes == single.size_bytes
 
 

@@ -41,7 +41,6 @@ from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode as decode_record
 from pipeline.lanes.takeover import take_over
-from pipeline.lanes.writer import LaneTask
 from pipeline.observe.progress import Batch, Observer
 
 if TYPE_CHECKING:
@@ -113,17 +112,7 @@ class Job:
             folder = location(self.settings, scratch)
             check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
             stop_file = Path(scratch, "stop")
-            task = LaneTask(
-                self.settings,
-                run,
-                checked.source.id,
-                max_record_bytes=checked.max_record_bytes,
-                batch_bytes=checked.batch_bytes,
-                stop_file=str(stop_file),
-                topic_bytes=checked.topic_bytes,
-                schemas=codec.output_schemas(),
-                stages=codec.stages,
-            )
+            task = checked.task(self.settings, run, codec, stop_file)
             self._lanes = Lanes(task, recalled)
             self._finish(spark, codec, run, checked)
             raw = stream(spark, self.settings, next_offsets(self._lanes.recalled))

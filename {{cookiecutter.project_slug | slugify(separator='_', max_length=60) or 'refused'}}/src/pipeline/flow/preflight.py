@@ -16,10 +16,13 @@ from pipeline.errors import SafeStop
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
 from pipeline.lanes.topics import Topic, Topics
+from pipeline.lanes.writer import LaneTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
+    from pathlib import Path
 
+    from pipeline.flow.codec import Codec
     from pipeline.settings import Settings
 
 PROVISION = "run `pipeline provision`"
@@ -39,6 +42,20 @@ class Checked:
     batch_bytes: int
     topics: Topics
     topic_bytes: Mapping[str, int]
+
+    def task(self, settings: Settings, run: int, codec: Codec, stop_file: Path) -> LaneTask:
+        """What every lane's task of a run has in common."""
+        return LaneTask(
+            settings,
+            run,
+            self.source.id,
+            max_record_bytes=self.max_record_bytes,
+            batch_bytes=self.batch_bytes,
+            stop_file=str(stop_file),
+            topic_bytes=self.topic_bytes,
+            schemas=codec.output_schemas(),
+            stages=codec.stages,
+        )
 
     def check_lanes(self) -> None:
         """Every partition of the source has a lane."""

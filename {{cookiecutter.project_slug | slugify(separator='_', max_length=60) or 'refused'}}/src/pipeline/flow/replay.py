@@ -12,7 +12,7 @@ from __future__ import annotations
 import tempfile
 import threading
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,7 +31,6 @@ from pipeline.flow.transform import transform
 from pipeline.flow.usercode import rows_of, transform_checked
 from pipeline.lanes.record import decode
 from pipeline.lanes.takeover import take_over
-from pipeline.lanes.writer import LaneTask
 from pipeline.observe.progress import Batch
 
 if TYPE_CHECKING:
@@ -81,18 +80,9 @@ class Replay:
             self.observer.on_start(run, recalled, self.settings.delivery)
             with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
                 self._stop_file = stop_file = Path(scratch, "stop")
-                task = LaneTask(
-                    self.settings,
-                    run,
-                    checked.source.id,
-                    max_record_bytes=checked.max_record_bytes,
-                    batch_bytes=checked.batch_bytes,
-                    stop_file=str(stop_file),
-                    topic_bytes={**checked.topic_bytes, **self._limits(checked.topic_bytes)},
-                    schemas=codec.output_schemas(),
-                    stages=codec.stages,
-                    into=self.stretch.into,
-                )
+                task = checked.task(self.settings, run, codec, stop_file)
+                limits = {**checked.topic_bytes, **self._limits(checked.topic_bytes)}
+                task = replace(task, topic_bytes=limits, into=self.stretch.into)
                 foreign = False
                 try:
                     lanes = Lanes(task, recalled)

@@ -94,7 +94,7 @@ LETTERS = {
 
 def check_topics(outputs: Iterable[Sendable], known: Collection[str]) -> None:
     """Refuse what no topic takes before a transaction is begun: it would wait for the topic until its time-out."""
-    for unknown in {topic for topic, *_ in outputs}.difference(known):
+    for unknown in {output[0] for output in outputs}.difference(known):
         msg = (
             f"transform writes to topic {unknown!r}, which is not in output.topics ({', '.join(known)}): "
             f"mend the transform, or add the topic there and run `pipeline provision`"

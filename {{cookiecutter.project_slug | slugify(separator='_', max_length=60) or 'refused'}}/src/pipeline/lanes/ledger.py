@@ -32,7 +32,10 @@ class Ledger:
     """Judges the records of one lane, in offset order. Producers that are not asked for stay columns."""
 
     def __init__(self, limits: Dedup, stored: Columns | Iterable[ProducerState] = ()) -> None:
-        """Start empty, where every producer is new, or where `columns()` was taken."""
+        """Start empty, where every producer is new, or where `columns()` was taken.
+
+        Lower limits than before take effect with the next fresh id.
+        """
         self._limits = limits
         self._stored = _with_hashes(stored if isinstance(stored, Columns) else Columns.of(stored), limits.hashes)
         self._places = {name: place for place, name in enumerate(self._stored.producer_ids)}
@@ -45,11 +48,6 @@ class Ledger:
         self._order: OrderedDict[str, Recent] = OrderedDict()
         self._wide: OrderedDict[str, Recent] = OrderedDict()
         self._newest: Recent | None = None
-
-    @classmethod
-    def restore(cls, limits: Dedup, stored: Columns | Iterable[ProducerState]) -> Ledger:
-        """Continue where `columns()` was taken; lower limits than before take effect with the next fresh id."""
-        return cls(limits, stored)
 
     @property
     def size_bytes(self) -> int:

@@ -94,7 +94,7 @@ class BatchLane(LaneWriter):
 
     def judge(self, part: Part, until: int) -> None:
         """Step 4."""
-        ledger = Ledger.restore(self._settings.dedup, part.lane.producers)
+        ledger = Ledger(self._settings.dedup, part.lane.producers)
         part.judged = self._judged(part.rows, ledger)
         part.value = self._encoded(advance(part.lane, until, ledger, part.judged))
 

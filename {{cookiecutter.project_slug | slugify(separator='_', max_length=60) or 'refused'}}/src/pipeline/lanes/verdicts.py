@@ -131,7 +131,7 @@ def _in_runs(
     digests: NDArray[np.int64],
 ) -> NDArray[np.int8]:
     """Take ids that rise as they are, run by run; ask for each of the others in between."""
-    found = np.zeros(len(txns), np.int8) + np.int8(_FRESH)
+    found = np.full(len(txns), _FRESH, np.int8)
     falls = np.flatnonzero(~rising)
     high_txns, high_seqs, high_digests = txns[rising], seqs[rising], digests[rising]
     # An id goes on from the one before it among those that rise; of the first, that is the highest known.

@@ -143,7 +143,7 @@ class LaneWriter:
             self._take(recalled, skipped=0 if settled else skipped, commit=settled)
             return
         with commit.phase("judge"):  # 4
-            ledger = Ledger.restore(self._settings.dedup, lane.producers)
+            ledger = Ledger(self._settings.dedup, lane.producers)
             judged = self._judged(parts, ledger)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
         describe = partial(commit.describe, parts, written=len(judged.outputs))
