@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _registry):
+    for find in (_topics, _headers, _chunks, _registry, _shuffled):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -62,6 +62,19 @@ def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
         yield "codec.registry_url", "'': framed values need it, for example http://registry:8081"
     if "@" in codec.registry_url:
         yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
+
+
+def _shuffled(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What the shuffled path leans on, and what it cannot do at once."""
+    if settings.flow.path == "windows" and settings.dedup.strategy == "window":
+        fault = "'window': Spark has one watermark for a query, and windows of event time need it; "
+        yield "dedup.strategy", f"{fault}let one job dedup into a topic, and another one read its windows"
+    if settings.shuffled and not settings.spark.checkpoint:
+        fault = "'': on the shuffled path the state is in the checkpoint alone; name a durable folder"
+        yield "spark.checkpoint", f"{fault}, for example /var/lib/pipeline/checkpoint or s3a://bucket/pipeline"
+    windows = settings.windows
+    if settings.flow.path == "windows" and windows.late != "drop" and windows.late_topic not in settings.output.topics:
+        yield "windows.late_topic", f"{windows.late_topic!r}: late events are written there; add it to output.topics"
 
 
 def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:

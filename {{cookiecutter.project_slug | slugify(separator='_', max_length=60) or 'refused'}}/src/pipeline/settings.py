@@ -76,6 +76,22 @@ class Output(Section):
     compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = "lz4"
 
 
+class Flow(Section):
+    """Which path the events take: row by row through lanes, or through windows and state."""
+
+    path: Literal["lanes", "windows"] = "lanes"
+
+
+class Windows(Section):
+    """Event time on the windows path, and what becomes of events that come too late for it."""
+
+    time: str = Field(default="at", min_length=1)
+    watermark_seconds: int = Field(default=600, ge=0, le=31_536_000)
+    ahead_seconds: int = Field(default=3_600, ge=0, le=31_536_000)
+    late: Literal["drop", "aside", "correct"] = "aside"
+    late_topic: TopicName = "late"
+
+
 class Identity(Section):
     """Header names by which the upstream stamps each record."""
 
@@ -86,8 +102,11 @@ class Identity(Section):
 
 
 class Dedup(Section):
-    """How much the ledger remembers, and what happens to what it cannot judge."""
+    """How re-sent records are known; how much is remembered, and what happens to what cannot be judged."""
 
+    strategy: Literal["sequence", "window"] = "sequence"
+    id_column: str = Field(default="id", min_length=1)
+    horizon_seconds: int = Field(default=3_600, ge=1, le=31_536_000)
     recent_ids: int = Field(default=2_000, ge=1, le=10_000_000)
     hashes: int = Field(default=64, ge=0, le=100_000)
     ledger_bytes: int = Field(default=524_288, ge=1_024, le=64_000_000)
@@ -149,6 +168,8 @@ class Settings(Section):
     app: App
     source: Source
     output: Output
+    flow: Flow = Flow()
+    windows: Windows = Windows()
     identity: Identity = Identity()
     dedup: Dedup = Dedup()
     transaction: Transaction = Transaction()
@@ -161,6 +182,11 @@ class Settings(Section):
     def lane_topic(self) -> str:
         """The compacted topic that holds one lane record per source partition."""
         return f"{self.app.id}.{self.source.topic}.lanes"
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether results come from a shuffle, and progress is a token: see `lanes/token.py`."""
+        return self.flow.path == "windows" or self.dedup.strategy == "window"
 
     @property
     def group(self) -> str:

@@ -1,11 +1,13 @@
 """The mutants: what each one breaks, where, and the test that must then fail.
 
-Those of the lanes stand here, those of values and dead letters in `values.py`. Nothing under `src/` knows of them.
+Those of the lanes stand here, those of values and dead letters in `values.py`, those of the shuffled path in
+`shuffled.py`. Nothing under `src/` knows of them.
 """
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
+from tests.mutants.shuffled import SHUFFLED
 from tests.mutants.values import VALUES
 
 VARIABLE = "PIPELINE_MUTANT"
@@ -186,4 +188,5 @@ return f"{self.app.id}.{self.source.topic}.{partition}.{time.time_ns()}\"""",
         "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
     ),
     *VALUES,
+    *SHUFFLED,
 )

@@ -1,12 +1,11 @@
-"""`python -m tests.support.run_job <transform> <settings file>`: the command `run`, with a transform of the tests."""
+"""`python -m tests.support.run_job <module:function> <settings file>`: the command `run`, for tests."""
 
 from __future__ import annotations
 
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
-
-from tests.support import job as support
 
 from pipeline import cli
 from pipeline.flow import job
@@ -16,7 +15,8 @@ from pipeline.settings import load
 def main() -> None:
     """Run as the command line does."""
     name, path = sys.argv[1:]
-    transform = getattr(support, name)(load(Path(path)))
+    module, _, function = name.partition(":")
+    transform = getattr(import_module(module), function)(load(Path(path)))
     job.Job = partial(job.Job, transform=transform)  # type: ignore[misc,assignment]
     sys.argv = ["pipeline", "run", "--settings", path]
     cli.main()

@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,6 +22,7 @@ from tests.support.figures import TOPIC, batch, lane, report, settings_of
 from pipeline.errors import SafeStop
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.report import BUCKETS, Commit, LaneReport
+from pipeline.lanes.token import Token
 from pipeline.observe import families
 from pipeline.observe.families import FAMILIES, KNOWN_VALUES, markdown
 from pipeline.observe.lag import NOTHING_UNREAD, Polled
@@ -71,8 +73,9 @@ def commit_of(*timestamps: int) -> Commit:
 
 
 def test_what_is_exposed_is_what_the_table_says(exposed: Exposed) -> None:
+    token = Token("query", 1, 1, b"", (4,))
     exposed.metrics.on_start(3, {0: lane()})
-    exposed.metrics.on_batch(batch(report(lane(next_offset=4), commit_of(NOW_MS))))
+    exposed.metrics.on_batch(batch(report(replace(lane(next_offset=4), token=token), commit_of(NOW_MS))))
     exposed.poll({0: 5}, {0: time.time()})
     found = {}
     for family in exposed.registry.collect():

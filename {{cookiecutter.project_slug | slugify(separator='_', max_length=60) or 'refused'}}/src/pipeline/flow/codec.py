@@ -126,7 +126,10 @@ def codec_of(settings: Settings) -> Codec:
     reader = reader_of(load_schema(Path(given.schema_file), where), where)
     if given.input == "json":
         check_json(reader, where)
-    outputs = {topic: _output(given, topic) for topic in settings.output.topics} if given.output == "avro" else {}
+    # What stands in the topic of late events are source records, as they came.
+    late = settings.windows.late_topic if settings.shuffled else ""
+    topics = [topic for topic in settings.output.topics if topic != late]
+    outputs = {topic: _output(given, topic) for topic in topics} if given.output == "avro" else {}
     return Codec(given, reader, _writer(given, reader), outputs)
 
 

@@ -30,12 +30,15 @@ from pipeline.flow.checkpoint import check_checkpoint, location
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
 from pipeline.flow.plan import check_plan
+from pipeline.flow.planned import check_durable
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.session import check_session, session, stop_spark
+from pipeline.flow.shuffled import STATE, Shuffled
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import records, stream
+from pipeline.flow.source import KEY, SOURCE, records, stream
 from pipeline.flow.transform import transform
-from pipeline.flow.usercode import apply
+from pipeline.flow.usercode import apply, results
+from pipeline.flow.windows import windows
 from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode as decode_record
@@ -52,6 +55,7 @@ if TYPE_CHECKING:
     from pipeline.flow.codec import Codec
     from pipeline.flow.preflight import Checked
     from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
     from pipeline.settings import Settings
 
 # How often the driver looks whether it was told to stop, and whether the source topic is still the same.
@@ -74,11 +78,13 @@ class Job:
     settings: Settings
     observer: Observer
     until_caught_up: bool = False
-    transform: Callable[[DataFrame], DataFrame] = transform
+    transform: Callable[[DataFrame], DataFrame] | None = None  # the user's file for the path, unless given
 
     def __post_init__(self) -> None:
         """Nothing is connected before `run`."""
         self.stop = threading.Event()
+        own = windows if self.settings.flow.path == "windows" else transform
+        self._function = self.transform or own
         self._failure: BaseException | None = None
         self._in_batch = False
 
@@ -102,11 +108,14 @@ class Job:
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
 
     def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
-        return lambda raw: apply(self.transform, codec.decode(records(raw)), codec)
+        return lambda raw: apply(self._function, codec.decode(records(raw)), codec)
 
     def _check_transform(self, spark: SparkSession, codec: Codec) -> None:
         """Refuse a function that does not keep rows before a single one is read."""
         nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
+        if self.settings.flow.path == "windows":
+            results(self._function, codec.decode(records(nothing)).drop(KEY, SOURCE), codec)
+            return
         check_plan(self._rows(codec)(nothing), nothing, writer=False, stages=codec.stages)
 
     def _stream(self, spark: SparkSession, codec: Codec) -> None:
@@ -120,7 +129,10 @@ class Job:
         fault_point("before query")
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = location(self.settings, scratch)
-            check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
+            if self.settings.shuffled:
+                check_durable(spark, folder, recalled)
+            else:
+                check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
             stop_file = Path(scratch, "stop")
             task = LaneTask(
                 self.settings,
@@ -134,8 +146,8 @@ class Job:
                 stages=codec.stages,
             )
             self._lanes = Lanes(task, recalled)
-            raw = stream(spark, self.settings, next_offsets(recalled))
-            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
+            frame, write = self._path(spark, codec, folder, recalled)
+            writer = frame.writeStream.foreachBatch(self._on_batch(write, checked, stop_file))
             query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
             try:
                 self._wait(query, checked)
@@ -144,13 +156,30 @@ class Job:
                 self._close(query)
             self._raise_failure(checked)
 
+    def _path(
+        self, spark: SparkSession, codec: Codec, folder: str, recalled: Mapping[int, Recalled]
+    ) -> tuple[DataFrame, Callable[[DataFrame, int], list[LaneReport]]]:
+        """What Spark streams, and how a batch of it is written."""
+        if not self.settings.shuffled:
+            rows = self._rows(codec)
+            raw = stream(spark, self.settings, next_offsets(recalled))
+            return raw, lambda batch, _: write_batch(batch, rows, self._lanes)
+        for name, value in {**STATE, "spark.sql.shuffle.partitions": str(len(recalled))}.items():
+            spark.conf.set(name, value)
+        # A lane may be further: where the first batch begins is where all lanes began.
+        starts = {partition: decode_record(lane.value).start_offset for partition, lane in recalled.items()}
+        path = Shuffled(self.settings, codec, self._function, folder, starts, spark)
+        return path.query(stream(spark, self.settings, starts)), lambda batch, number: path.write(
+            batch, number, self._lanes
+        )
+
     def _trigger(self) -> dict[str, bool | str]:
         if self.until_caught_up:
             return {"availableNow": True}
         return {"processingTime": f"{self.settings.spark.trigger_seconds} seconds"}
 
     def _on_batch(
-        self, rows: Callable[[DataFrame], DataFrame], checked: Checked, stop_file: Path
+        self, write: Callable[[DataFrame, int], list[LaneReport]], checked: Checked, stop_file: Path
     ) -> Callable[[DataFrame, int], None]:
         def on_batch(batch: DataFrame, batch_id: int) -> None:
             self._in_batch = True  # before the look at the stop file; `_close` looks the other way round
@@ -161,7 +190,7 @@ class Job:
                 fault_point("before batch")
                 _watch_patiently(checked, stop_file)
                 progress = Batch(batch_id)
-                reports = write_batch(batch, rows, self._lanes)
+                reports = write(batch, batch_id)
                 fault_point("after batch")
                 self._lanes = self._lanes.after(reports)
                 self.observer.on_batch(progress.done(reports))

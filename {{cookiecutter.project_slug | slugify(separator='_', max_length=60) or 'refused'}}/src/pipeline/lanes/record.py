@@ -20,8 +20,10 @@ import fastavro
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.ledger import ProducerState
+from pipeline.lanes.token import Token, encode_token, read_token, token_fault
 
 VERSION = 1
+TOKEN_VERSION = 2  # the body of version 1, and the token of the shuffled path behind it
 DIGEST_BYTES = 8
 NO_FLOOR = (-1, -1)
 # All that fastavro and struct were seen to raise on damaged bytes.
@@ -58,6 +60,7 @@ class LaneRecord:
     producers: list[ProducerState]
     counters: Counters
     code_version: str
+    token: Token | None = None
 
     @property
     def key(self) -> bytes:
@@ -93,18 +96,20 @@ def encode(record: LaneRecord) -> bytes:
         "code_version": record.code_version,
     }
     out = io.BytesIO()
-    out.write(bytes((VERSION,)))
+    out.write(bytes((VERSION if record.token is None else TOKEN_VERSION,)))
     fastavro.schemaless_writer(out, _schema(), body)
+    if record.token is not None:
+        out.write(encode_token(record.token))
     return out.getvalue()
 
 
 def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
     """Read a lane record; with `lane`, the key it was found under, it must also be of that lane."""
     name = "of unknown lane" if lane is None else lane.decode(errors="backslashreplace")
-    if data[:1] != bytes((VERSION,)):
+    if data[:1] not in {bytes((VERSION,)), bytes((TOKEN_VERSION,))}:
         found = f"version {data[0]}" if data else "no bytes at all"
         msg = (
-            f"lane record {name}: {found}, but this code reads version {VERSION}; "
+            f"lane record {name}: {found}, but this code reads versions {VERSION} and {TOKEN_VERSION}; "
             "run the code version that wrote it or a newer one, do not delete the record"
         )
         raise SafeStop(msg)
@@ -123,7 +128,8 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     source.seek(1)
     try:
         body: Any = fastavro.schemaless_reader(source, _schema(), None)
-        record = _build(body)
+        token = read_token(source) if data[0] == TOKEN_VERSION else None
+        record = _build(body, token)
         fault = _fault(record, len(data) - source.tell())
     except DAMAGED as error:
         fault = f"{type(error).__name__} at byte {source.tell()} of {len(data)}"
@@ -136,7 +142,7 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     return record
 
 
-def _build(body: dict[str, Any]) -> LaneRecord:
+def _build(body: dict[str, Any], token: Token | None) -> LaneRecord:
     return LaneRecord(
         app=body["app"],
         source_topic=body["source_topic"],
@@ -148,6 +154,7 @@ def _build(body: dict[str, Any]) -> LaneRecord:
         producers=_states(body["ledger"]),
         counters=Counters(*(body[name] for name in COUNTERS)),
         code_version=body["code_version"],
+        token=token,
     )
 
 
@@ -160,7 +167,7 @@ def _fault(record: LaneRecord, left_over: int) -> str:
     for state in record.producers:
         if not _is_sound(state):
             return f"ranges of producer {state.producer_id!r} are not rising"
-    return ""
+    return "" if record.token is None else token_fault(record.token, record.partition, record.next_offset)
 
 
 def _is_sound(state: ProducerState) -> bool:

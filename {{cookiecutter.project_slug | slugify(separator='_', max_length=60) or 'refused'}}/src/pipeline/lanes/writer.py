@@ -35,13 +35,15 @@ from pipeline.lanes.rows import chunks
 from pipeline.lanes.transaction import Moved, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Mapping
+    from collections.abc import Callable, Iterable, Mapping
 
     from pipeline.kafka import TransactionFailed
     from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Row
+    from pipeline.lanes.token import Planned
+    from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Settings
 
 # A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
@@ -68,6 +70,10 @@ class LaneTask:
     schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
     topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
     stages: int = 0  # of the project's own, between source and user's function
+    # On the shuffled path, in place of a range: the batch, and what Spark's state held after the one before.
+    planned: Planned | None = None
+    state_rows: int = 0
+    state_bytes: int = 0
 
 
 class LaneWriter:
@@ -107,7 +113,7 @@ class LaneWriter:
         until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
-        if self._recalled is not None and chunk.until <= decode(self._recalled.value, self._key).next_offset:
+        if self._recalled is not None and self._is_settled(chunk, decode(self._recalled.value, self._key)):
             self._take(self._recalled, skipped=len(chunk.rows))
             return
         self._wait_for_markers()
@@ -122,6 +128,10 @@ class LaneWriter:
         except BaseException:
             transaction.abandon()
             raise
+
+    def _is_settled(self, chunk: Chunk, lane: LaneRecord) -> bool:
+        """Whether a record that was handed over says enough to spare the fence: progress never falls."""
+        return chunk.until <= lane.next_offset
 
     def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:
         commit = Commit()
@@ -146,20 +156,34 @@ class LaneWriter:
             judged = judge(rows, ledger, drop_stale=drop_stale, limits=self._task.topic_bytes)
             check_topics(judged.outputs, self._settings.output.topics)
             value = self._encoded(advance(lane, chunk.until, ledger, judged))
-        with commit.phase("produce"):  # 5
+        limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
+        letters = dead_letters(self._settings, self._task.partition, judged.dead, limit)
+        describe = partial(commit.describe, rows, written=len(judged.outputs))
+        landed = self._commit(transaction, commit, recalled, (judged.outputs, letters, value), describe)
+        self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+
+    def _commit(
+        self,
+        transaction: Transaction,
+        commit: Commit,
+        recalled: Recalled,
+        writes: tuple[Iterable[Sendable], Iterable[Sendable], bytes],
+        describe: Callable[[], Commit],
+    ) -> int:
+        """Step 5, the same on both paths: outputs, letters, the lane record last; where that one landed."""
+        outputs, letters, value = writes
+        with commit.phase("produce"):
             transaction.begin()
             self._attempts.began()
             fault_point("after begin")
-            transaction.send_all(judged.outputs)
+            transaction.send_all(outputs)
             fault_point("amid produce")
-            limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
-            transaction.send_all(dead_letters(self._settings, self._task.partition, judged.dead, limit))
+            transaction.send_all(letters)
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, value)
             fault_point("after lane record")
             # A record that was handed over is known to be committed, with or without its marker.
             landed = transaction.flush_and_compare(recalled.end, marker_owed=self._recalled is not None)
             fault_point("after compare")
-        describe = partial(commit.describe, rows, written=len(judged.outputs))
         self._attempts.committing(value, describe)
         fault_point("before commit")
         with commit.phase("commit"):
@@ -167,7 +191,7 @@ class LaneWriter:
         fault_point("after commit")
         self._last_commit = time.monotonic()
         self._attempts.committed()
-        self._take(Recalled(value, landed + RECORD_AND_MARKER), skipped=skipped, commit=describe())  # 6
+        return landed
 
     def _wait_for_markers(self) -> None:
         early = self._last_commit + MARKERS_SECONDS - time.monotonic()
@@ -195,18 +219,22 @@ class LaneWriter:
 
     def _stop_at_gap(self, chunk: Chunk, lane: LaneRecord, recalled: Recalled, transaction: Transaction) -> NoReturn:
         """Rows would be left out. An old record looks alike: the stop is proven first, by a write that is aborted."""
-        if self._recalled is not None:
-            msg = f"lane {self._key.decode()}: the record handed over is behind the batch: read it"
-            raise Moved(msg)  # what was only handed over may hang, and an abort would undo it
-        transaction.begin()
-        transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
-        transaction.flush_and_compare(recalled.end)
+        self._prove(recalled, transaction)
         checkpoint = self._settings.spark.checkpoint or "temporary"
         msg = (
             f"lane {self._key.decode()} stands at offset {lane.next_offset}, but the batch begins at {chunk.first}: "
             f"the checkpoint is ahead of Kafka; delete its folder ({checkpoint}) and start again"
         )
         raise SafeStop(msg)
+
+    def _prove(self, recalled: Recalled, transaction: Transaction) -> None:
+        """Before a stop for what a record says: it is the lane's newest, or this raises."""
+        if self._recalled is not None:
+            msg = f"lane {self._key.decode()}: the record handed over is behind the batch: read it"
+            raise Moved(msg)  # what was only handed over may hang, and an abort would undo it
+        transaction.begin()
+        transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
+        transaction.flush_and_compare(recalled.end)
 
     def _encoded(self, lane: LaneRecord) -> bytes:
         """Bound the record before anything is written: a ledger too large must not fail in mid transaction."""
