@@ -44,14 +44,17 @@ def minutes(first: int, until: int) -> Iterator[tuple[int, str, str, int]]:
             yield number % 2, f"{minute}-{number}", f"account-{number % 4}", at
 
 
+@pytest.mark.long
+@pytest.mark.fault("W8")
 def test_windows_are_exact_through_a_kill_between_the_commits_of_two_lanes(app: WindowedApp, tmp_path: Path) -> None:
     app.pay_at(minutes(0, 5))
     app.go()
     app.pay_at(minutes(5, 10))
     faults = Faults(tmp_path)
-    # The first batch reads the events, the next one writes what they made due: between the commits of its two lanes.
-    faults.arm("after commit", "kill job", nth=3)
-    with app.start(tumbling, faults.environ) as running:
+    # The first batch reads the events, the next one writes what they made due. One task at a time: one of its lanes has
+    # committed when the other one begins.
+    faults.arm("before fence", "kill job", nth=4)
+    with app.with_settings(spark={"master": "local[1,4]"}).start(tumbling, faults.environ) as running:
         running.wait()
     assert faults.struck() is not None
     seen = app.go()
@@ -79,7 +82,10 @@ def reported(app: WindowedApp) -> Counter[tuple[str, int]]:
     return found
 
 
-@pytest.mark.parametrize("late", ["aside", "correct", pytest.param("drop", marks=pytest.mark.long)])
+@pytest.mark.fault("W13")
+@pytest.mark.parametrize(
+    "late", ["correct", pytest.param("aside", marks=pytest.mark.long), pytest.param("drop", marks=pytest.mark.long)]
+)
 def test_late_events_are_never_dropped_in_silence(broker: Broker, tmp_path: Path, late: str) -> None:
     app = windowed_app(broker.bootstrap, tmp_path, windows={"late": late, "ahead_seconds": 60})
     app.pay_at(minutes(0, 10))
@@ -130,6 +136,8 @@ def end(job: Job, _: Batch) -> None:
     job.stop.set()
 
 
+@pytest.mark.long
+@pytest.mark.fault("W14")
 def test_a_checkpoint_that_is_not_of_one_moment_with_the_lanes_stops_the_job(app: WindowedApp, tmp_path: Path) -> None:
     app.pay_at(minutes(0, 3))
     app.go()
@@ -163,6 +171,8 @@ def replaced(app: WindowedApp, copy: Path) -> None:
     shutil.copytree(copy, app.checkpoint)
 
 
+@pytest.mark.long
+@pytest.mark.fault("W15")
 def test_the_fraud_scoring_example_is_exact(broker: Broker, tmp_path: Path) -> None:
     app = windowed_app(broker.bootstrap, tmp_path, function=scoring)
     chance = random.Random(3)  # noqa: S311  data, not a secret
@@ -180,6 +190,8 @@ def test_the_fraud_scoring_example_is_exact(broker: Broker, tmp_path: Path) -> N
     assert len(verdicts) + len(app.late()) > 500
 
 
+@pytest.mark.long
+@pytest.mark.fault("W15")
 def test_a_function_that_reads_the_events_twice_is_refused(app: WindowedApp) -> None:
     def twice(settings: Settings) -> Callable[[DataFrame], DataFrame]:
         return lambda events: tumbling(settings)(events).unionAll(tumbling(settings)(events))

@@ -61,6 +61,7 @@ def by_kafka_time() -> Column:
     return timestamp_millis(col("_source.timestamp"))
 
 
+@pytest.mark.fault("W16")
 def test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind(
     broker: Broker, tmp_path: Path
 ) -> None:
@@ -83,6 +84,8 @@ def test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_b
     assert state.bounds == ["an id is held for dedup.horizon_seconds = 3600 after the batch that brought it"]
 
 
+@pytest.mark.long
+@pytest.mark.fault("W16")
 def test_an_id_is_known_up_to_its_horizon_and_forgotten_behind_it(
     broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
