@@ -22,7 +22,8 @@ from pipeline.observe.doctor import machine
 from pipeline.observe.doctor.reference import reference_topic
 from pipeline.observe.doctor.site import Site
 from pipeline.observe.progress import Observer
-from pipeline.settings import Delivery, Settings, build
+from pipeline.sections import Delivery
+from pipeline.settings import Settings, build
 
 if TYPE_CHECKING:
     from pipeline.observe.audit import AuditResult

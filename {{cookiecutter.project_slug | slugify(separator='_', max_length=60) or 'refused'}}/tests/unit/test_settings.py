@@ -119,6 +119,15 @@ def test_settings_are_frozen() -> None:
         ({"dedup__hashes": -1}, "dedup.hashes", "-1", "must be at least 0"),
         ({"dedup__ledger_bytes": 1_023}, "dedup.ledger_bytes", "1023", "must be at least 1024"),
         ({"dedup__stale": "keep"}, "dedup.stale", "'keep'", "must be 'dead-letter' or 'drop'"),
+        ({"dedup__strategy": "any"}, "dedup.strategy", "'any'", "must be 'sequence' or 'window'"),
+        ({"dedup__horizon_seconds": 0}, "dedup.horizon_seconds", "0", "must be at least 1"),
+        ({"dedup__id_column": ""}, "dedup.id_column", "''", "at least 1 character"),
+        ({"flow__path": "shuffled"}, "flow.path", "'shuffled'", "must be 'lanes' or 'windows'"),
+        ({"windows__time": ""}, "windows.time", "''", "at least 1 character"),
+        ({"windows__watermark_seconds": -1}, "windows.watermark_seconds", "-1", "must be at least 0"),
+        ({"windows__ahead_seconds": -1}, "windows.ahead_seconds", "-1", "must be at least 0"),
+        ({"windows__late": "keep"}, "windows.late", "'keep'", "must be 'drop', 'aside' or 'correct'"),
+        ({"windows__late_topic": "a b"}, "windows.late_topic", "'a b'", "1 to 249 letters"),
         ({"transaction__timeout_ms": 999}, "transaction.timeout_ms", "999", "must be at least 1000"),
         ({"transaction__chunk_rows": 0}, "transaction.chunk_rows", "0", "must be at least 1"),
         ({"transaction__connections": "few"}, "transaction.connections", "'few'", "must be 'all' or 'needed'"),
@@ -215,7 +224,7 @@ def test_a_missing_section_is_named() -> None:
         ({"source__topics": "payments"}, "source.topics: unknown; did you mean topic?"),
         ({"transaction__chunk_second": 3}, "transaction.chunk_second: unknown; did you mean chunk_seconds?"),
         ({"outputs__topics": []}, "outputs: unknown; did you mean output?"),
-        ({"kafka__topic": "x"}, "kafka: unknown; known are app, source, output, identity, dedup, transaction,"),
+        ({"kafka__topic": "x"}, "kafka: unknown; known are app, source, output, flow, windows, identity, dedup,"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str, Any], line: str) -> None:
@@ -254,6 +263,15 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
         (
             {"codec__input": "bytes", "codec__input_framing": "confluent", "codec__registry_url": "http://registry"},
             "codec.input_framing = 'confluent': codec.input = 'bytes' takes values as they are; use 'plain'",
+        ),
+        (
+            {"flow__path": "windows", "dedup__strategy": "window", "spark__checkpoint": "x"},
+            "dedup.strategy = 'window': Spark has one watermark for a query, and windows of event time need it",
+        ),
+        ({"dedup__strategy": "window"}, "spark.checkpoint = '': on the shuffled path the state is in the checkpoint"),
+        (
+            {"flow__path": "windows", "spark__checkpoint": "x"},
+            "windows.late_topic = 'late': late events are written there; add it to output.topics",
         ),
     ],
 )

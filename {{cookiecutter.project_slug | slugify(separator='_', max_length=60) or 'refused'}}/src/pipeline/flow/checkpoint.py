@@ -104,6 +104,18 @@ class Files:
             return {}
         return self._offsets(done)
 
+    def query_id(self) -> str:
+        """The id of the query whose checkpoint this is; empty if there is none yet."""
+        if not self._files.exists(self._path(self._folder, "metadata")):
+            return ""
+        return str(self._read("metadata", lines=1)[0]["id"])
+
+    def planned(self, batch: int) -> list[dict[str, Any]] | None:
+        """What Spark noted of a batch before it began: watermark, time and settings, then the offsets of its source."""
+        if not self._files.exists(self._path(self._folder, f"offsets/{batch}")):
+            return None
+        return self._read(f"offsets/{batch}", lines=2, version=True)
+
     def _offsets(self, batch: int) -> dict[str, dict[str, int]]:
         """A batch's line for each source, behind its metadata: there is one."""
         return self._read(f"offsets/{batch}", lines=2, version=True)[-1]

@@ -21,7 +21,7 @@ from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of
-from pipeline.flow.job import next_offsets
+from pipeline.flow.path import next_offsets
 from pipeline.flow.preflight import check_log, check_topics
 from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
@@ -31,7 +31,7 @@ from pipeline.flow.transform import transform
 from pipeline.flow.usercode import rows_of, transform_checked
 from pipeline.lanes.record import decode
 from pipeline.lanes.takeover import take_over
-from pipeline.lanes.writer import LaneTask
+from pipeline.lanes.task import LaneTask
 from pipeline.observe.progress import Batch
 
 if TYPE_CHECKING:

@@ -19,7 +19,7 @@ from pipeline.faults import fault_point
 from pipeline.kafka import Fatal, mapped, producer_config, with_room
 from pipeline.lanes.judge import Judged, accept
 from pipeline.lanes.transaction import CAUSES_CHARACTERS, MARGIN_SECONDS
-from pipeline.lanes.writer import LaneTask, LaneWriter
+from pipeline.lanes.writer import LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
@@ -30,6 +30,7 @@ if TYPE_CHECKING:
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import Commit
     from pipeline.lanes.rows import Rows
+    from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable, Transaction
 
 BETWEEN = "between output and progress"
