@@ -34,6 +34,24 @@ SHUFFLED = (
         f"{WRITER_TESTS}::test_an_old_record_that_looks_like_a_gap_does_not_stop_the_job",
     ),
     Mutant(
+        "reason-of-a-task-not-told",
+        "pipeline.flow.shuffled",
+        {"report.raise_stop()": "pass"},
+        "tests/unit/test_part.py::test_a_task_that_cannot_gather_its_part_says_why",
+    ),
+    Mutant(
+        "weaker-delivery-on-the-shuffled-path",
+        "pipeline.consistency",
+        {'if delivery.semantics != "exactly-once":': "if False:"},
+        "tests/unit/test_settings.py::test_settings_that_contradict_each_other_are_refused",
+    ),
+    Mutant(
+        "state-to-be-deleted",
+        "pipeline.flow.checkpoint",
+        {'to_do = f"the state is in this folder alone; restore it from a copy, {RESET}"': "pass"},
+        "tests/unit/test_paths.py::test_nobody_is_told_to_delete_a_checkpoint_that_holds_state",
+    ),
+    Mutant(
         "lane-by-partition-id",
         "pipeline.flow.shuffled",
         {

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONG = "x" * 249
+# The least for each of the two that take the shuffled path.
+SHUFFLED = {"dedup__strategy": "window", "spark__checkpoint": "x"}
+WINDOWS = {"flow__path": "windows", "windows__late": "drop", "spark__checkpoint": "x"}
 
 
 def values(**changed: Any) -> dict[str, dict[str, Any]]:
@@ -273,10 +276,43 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
             {"flow__path": "windows", "spark__checkpoint": "x"},
             "windows.late_topic = 'late': late events are written there; add it to output.topics",
         ),
+        (
+            {**SHUFFLED, "delivery__semantics": "at-least-once"},
+            "delivery.semantics = 'at-least-once': with dedup.strategy = 'window' delivery is always 'exactly-once'",
+        ),
+        (
+            {**SHUFFLED, "delivery__semantics": "at-most-once"},
+            "delivery.semantics = 'at-most-once': with dedup.strategy = 'window' delivery is always 'exactly-once'",
+        ),
+        (
+            {**WINDOWS, "delivery__semantics": "at-least-once"},
+            "delivery.semantics = 'at-least-once': with flow.path = 'windows' delivery is always 'exactly-once'",
+        ),
+        (
+            {**WINDOWS, "delivery__atomicity": "batch"},
+            "delivery.atomicity = 'batch': with flow.path = 'windows' each lane has its own transaction; use 'lane'",
+        ),
+        (
+            {**SHUFFLED, "reference__topic": "accounts", "reference__schema_file": "x"},
+            "reference.topic = 'accounts': no enrichment with dedup.strategy = 'window'",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changed: dict[str, Any], line: str) -> None:
     assert refused(**changed).startswith(f"pipeline.toml: {line}")
+
+
+@pytest.mark.parametrize("path", [SHUFFLED, WINDOWS])
+def test_the_shuffled_path_is_taken_with_the_delivery_that_it_has(path: dict[str, Any]) -> None:
+    settings = build(values(**path, delivery__semantics="exactly-once", delivery__atomicity="lane"))
+    assert settings.shuffled
+    assert not settings.late_topic
+
+
+def test_late_events_have_a_topic_only_where_they_are_kept() -> None:
+    kept = {**WINDOWS, "windows__late": "aside", "windows__late_topic": "alerts"}
+    assert build(values(**kept)).late_topic == "alerts"
+    assert not build(values(windows__late_topic="alerts")).late_topic
 
 
 def test_a_chunk_of_half_the_time_out_is_taken() -> None:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
+from pipeline.errors import BadSettings
 from pipeline.flow.batch import write_batch
 from pipeline.flow.checkpoint import check_checkpoint
 from pipeline.flow.planned import check_durable
@@ -17,7 +18,7 @@ from pipeline.flow.reference import Reference
 from pipeline.flow.shuffled import STATE, Shuffled
 from pipeline.flow.source import as_rows, batch, stream
 from pipeline.flow.transform import transform
-from pipeline.flow.usercode import rows_of, transform_checked, windows_checked
+from pipeline.flow.usercode import no_events, rows_of, transform_checked, windows_checked
 from pipeline.flow.windows import windows
 from pipeline.lanes.record import decode
 
@@ -110,6 +111,7 @@ class ShuffledPath:
 
     def check(self) -> None:
         """Windows give results with a time; a transform behind dedup keeps every row, as on the other path."""
+        check_columns(self._settings, dict(no_events(self._spark, self._codec).dtypes))
         if self._settings.flow.path == "windows":
             windows_checked(self._spark, self._function, self._codec)
         else:
@@ -134,6 +136,21 @@ class ShuffledPath:
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
         """Each result to the lane of its key."""
         return self._shuffled.write(batch, batch_id, lanes)
+
+
+def check_columns(settings: Settings, types: Mapping[str, str]) -> None:
+    """The columns that the settings name are there, and of a type that serves; `types` are those of the events."""
+    name, key, wanted = settings.dedup.id_column, "dedup.id_column", ""
+    if settings.flow.path == "windows":
+        name, key, wanted = settings.windows.time, "windows.time", "timestamp"
+    found = types.get(name)
+    own = ", ".join(column for column in types if not column.startswith("_"))
+    if found is None:
+        msg = f"{key} = {name!r}: the events have no such column; they have {own}"
+        raise BadSettings(msg)
+    if wanted and found != wanted:
+        msg = f"{key} = {name!r}: the column is a {found}; it must be a {wanted}, as of timestamp-millis in the schema"
+        raise BadSettings(msg)
 
 
 def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:

@@ -26,7 +26,7 @@ ONE_SOURCE = 2  # lines of a batch in the checkpoint: its metadata, and one for 
 
 def check_durable(spark: SparkSession, folder: str, recalled: Mapping[int, Recalled]) -> None:
     """The checkpoint can be written, and is the one with which the lanes got as far as they are."""
-    files = Files(spark, folder)
+    files = Files(spark, folder, holds_state=True)
     files.probe()
     query_id = files.query_id()
     for partition, lane in sorted(recalled.items()):
@@ -39,7 +39,7 @@ def check_durable(spark: SparkSession, folder: str, recalled: Mapping[int, Recal
 
 def planned(spark: SparkSession, settings: Settings, folder: str, batch_id: int, starts: Mapping[int, int]) -> Planned:
     """The batch that is about to run; `starts` are where the query's first batch began."""
-    files = Files(spark, folder)
+    files = Files(spark, folder, holds_state=True)
     before = files.planned(batch_id - 1) if batch_id else None
     now = files.planned(batch_id)
     if now is None or (batch_id and before is None):

@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 PROVISION = "run `pipeline provision`"
+ACCEPT_LOSS = "run `pipeline provision --accept-loss`"
 
 
 class PartitionsAdded(SafeStop):
@@ -98,9 +99,10 @@ def check_log(settings: Settings, next_offsets: Mapping[int, int]) -> None:
     latest = topics.offsets(name, next_offsets, OffsetSpec.latest(), committed=False)
     for partition, offset in sorted(next_offsets.items()):
         if offset < earliest[partition]:
+            otherwise = "give the job another app.id and checkpoint" if settings.shuffled else ACCEPT_LOSS
             msg = (
                 f"source topic {name} [{partition}]: offsets {offset} to {earliest[partition] - 1} were deleted by "
-                f"retention before they were read; restore them, or run `pipeline provision --accept-loss`"
+                f"retention before they were read; restore them, or {otherwise}"
             )
             raise SafeStop(msg)
         if offset > latest[partition]:

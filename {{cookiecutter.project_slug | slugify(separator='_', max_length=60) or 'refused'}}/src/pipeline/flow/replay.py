@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import PipelineError, SafeStop, Stopped, Unreachable
+from pipeline.errors import Denied, PipelineError, Replaced, SafeStop, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
@@ -93,7 +93,7 @@ class Replay:
                     stages=codec.stages,
                     into=self.stretch.into,
                 )
-                foreign = False
+                failure, foreign = None, False
                 try:
                     lanes = Lanes(task, recalled)
                     if left := reference.take_over(run, next_offsets(recalled)):
@@ -101,12 +101,14 @@ class Replay:
                     return self._batches(spark, rows, lanes, reference)
                 except Exception as error:
                     foreign = not isinstance(error, PipelineError)
-                    raise failure_of(error, self.settings, checked, next_offsets(recalled)) from error
+                    failure = failure_of(error, self.settings, checked, next_offsets(recalled))
+                    raise failure from error
                 finally:
                     self._stop_file = None
                     stop_file.touch()
-                    with suppress(Unreachable):  # the next run fences what this one could not
-                        close_lanes(self.settings, len(recalled), workers_may_run=foreign)
+                    if not isinstance(failure, Replaced):  # a newer run owns the lanes then
+                        with suppress(Unreachable, Denied):  # the next run fences what this one could not
+                            close_lanes(self.settings, len(recalled), workers_may_run=foreign)
         finally:
             stop_spark(spark)
 

@@ -103,11 +103,7 @@ class Shuffled:
             items = self._items(batch, plan)
             written = to_lanes(items, len(tasks)).mapInArrow(part_body(tasks), REPORT_SCHEMA)
             reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
-        if sorted(report.partition for report in reports) != list(range(len(tasks))):
-            for report in reports:  # a task that could not even tell its lane says why
-                report.raise_stop()
-            msg = f"batch {batch_id} has {len(tasks)} lanes, but {len(reports)} reported; nothing more is written"
-            raise SafeStop(msg)
+        check_reports(reports, len(tasks), batch_id)
         return reports
 
     def _items(self, batch: DataFrame, plan: Planned) -> DataFrame:
@@ -129,6 +125,16 @@ class Shuffled:
         if self.settings.dedup.strategy == "window":
             return identified(events, self.settings.dedup)
         return judged(events, self.settings.windows)
+
+
+def check_reports(reports: list[LaneReport], lanes: int, batch_id: int) -> None:
+    """Each lane reported exactly once; a task that could not even tell its lane says why."""
+    if sorted(report.partition for report in reports) == list(range(lanes)):
+        return
+    for report in reports:
+        report.raise_stop()
+    msg = f"batch {batch_id} has {lanes} lanes, but {len(reports)} reported; nothing more is written"
+    raise SafeStop(msg)
 
 
 def check_one_read(made: DataFrame) -> None:

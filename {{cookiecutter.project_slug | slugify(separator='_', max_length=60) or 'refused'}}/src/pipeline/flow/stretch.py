@@ -54,6 +54,12 @@ class Stretch:
 
 def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: str = "") -> Stretch:
     """Resolve a command; nothing is created by it."""
+    if live.shuffled:
+        msg = (
+            "replay is for the lanes path: state of the shuffled path cannot be cut at an offset; to compute a stretch "
+            "anew, give a job another app.id, checkpoint, topics and source.start, and run it"
+        )
+        raise BadSettings(msg)
     topics = Topics(live.source.bootstrap)
     source = topics.one(live.source.topic, "source topic")
     lanes = range(source.partitions)
@@ -85,7 +91,7 @@ def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
         )
         raise BadSettings(msg)
     renamed = {**named, **dict.fromkeys(missing, rest[0] if rest else "")}
-    taken = {live.source.topic, live.lane_topic, live.output.dead_letter_topic, *live.output.topics}
+    taken = {live.source.topic, live.lane_topic, live.plan_topic, live.output.dead_letter_topic, *live.output.topics}
     if clash := taken & set(renamed.values()):
         msg = f"--into: {', '.join(sorted(clash))} belongs to the live app; a replay writes to topics of its own"
         raise BadSettings(msg)

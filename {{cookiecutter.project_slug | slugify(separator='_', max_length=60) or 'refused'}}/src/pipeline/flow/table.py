@@ -82,9 +82,9 @@ class Table:
         waiting = {number for number, end in ends.items() if self.position.get(number, 0) < end}
         if not waiting:
             return
-        where = f"reference topic {self._topic}"
+        where, needs = f"reference topic {self._topic}", f"Read on Topic {self._topic}"
         with closing(Consumer(consumer_config(self._bootstrap))) as consumer:
-            with mapped(where):
+            with mapped(where, needs):
                 consumer.assign([TopicPartition(self._topic, number, starts[number]) for number in waiting])
             deadline = time.monotonic() + REQUEST_SECONDS
             while waiting:
@@ -95,7 +95,7 @@ class Table:
                 deadline = time.monotonic() + REQUEST_SECONDS
                 error, number = message.error(), message.partition()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's code
-                    with mapped(where):
+                    with mapped(where, needs):
                         raise KafkaException(error)
                 if error is None and number in waiting and message.offset() < ends[number]:
                     yield message

@@ -58,8 +58,12 @@ def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame
 
 def windows_checked(spark: SparkSession, function: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
     """Refuse windows that break their contract before a single event is read."""
-    nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-    results(function, codec.decode(records(nothing)).drop(KEY, SOURCE), codec)
+    results(function, no_events(spark, codec).drop(KEY, SOURCE), codec)
+
+
+def no_events(spark: SparkSession, codec: Codec) -> DataFrame:
+    """Events as the user's function gets them, without any."""
+    return codec.decode(records(spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)))
 
 
 def results(function: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec) -> DataFrame:

@@ -167,8 +167,11 @@ def _pass_over(settings: Settings, source: Topic, partition: int, first: int, _a
     lost = first - lane.next_offset
     if lost <= 0:
         return f"lane {partition}: nothing is lost, it stands at offset {lane.next_offset}, the log begins at {first}"
-    if lane.token is not None:
-        msg = f"lane {partition}: on the shuffled path the checkpoint says where to go on; a loss cannot be accepted"
+    if settings.shuffled:
+        msg = (
+            f"lane {partition}: on the shuffled path the checkpoint says where to go on, so a loss cannot be accepted: "
+            "give the job another app.id and checkpoint, and provision it"
+        )
         raise SafeStop(msg)
     counters = replace(lane.counters, lost=lane.counters.lost + lost)
     moved = replace(lane, next_offset=first, counters=counters, code_version=__version__)

@@ -50,7 +50,8 @@ def audit_shuffled(
     again = 0
     if settings.dedup.strategy == "window":
         must.outputs, again = _chosen(must, found)
-    letters = Counter(_place(one) for one in topics.written(settings.output.dead_letter_topic))
+    aside = settings.output.dead_letter_topic
+    letters = Counter(_place(aside, one) for one in topics.written(aside))
     examples: list[str] = []
     outputs = _compared(must.outputs, found, lambda one: str(one[0]), settings.output.topics, examples)
     dead = _compared(must.dead, letters, lambda one: str(one[0]), sorted({one[0] for one in must.dead}), examples)
@@ -93,12 +94,11 @@ def _late(settings: Settings, topics: KafkaTopics) -> dict[tuple[int, int], tupl
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
     topic = settings.late_topic
     for record in topics.written(topic) if topic else ():
-        told = {name: (value or b"").decode() for name, value in record.headers}
-        match = DETAIL.fullmatch(told[f"{PREFIX}detail"])
-        place = int(told[f"{PREFIX}partition"]), int(told[f"{PREFIX}offset"])
+        match = DETAIL.fullmatch(_told(record, "detail"))
         if match is None:
-            msg = f"{topic} [{record.partition}] offset {record.offset}: not a late record of this job"
-            raise PipelineError(msg)
+            raise PipelineError(_foreign(topic, record))
+        _, *at = _place(topic, record)
+        place = at[0], at[1]
         found[place] = int(match[1]), int(match[2]), found.get(place, (0, 0, 0))[2] + 1
     return found
 
@@ -137,9 +137,22 @@ def _chosen(must: Recomputed, found: Counter[Any]) -> tuple[Counter[Any], int]:
     return chosen, again
 
 
-def _place(letter: Record) -> tuple[str, int, int]:
-    told = {name: (value or b"").decode() for name, value in letter.headers}
-    return told[f"{PREFIX}reason"], int(told[f"{PREFIX}partition"]), int(told[f"{PREFIX}offset"])
+def _place(topic: str, letter: Record) -> tuple[str, int, int]:
+    """Reason, source partition and offset of a record that was set aside."""
+    try:
+        return _told(letter, "reason"), int(_told(letter, "partition")), int(_told(letter, "offset"))
+    except ValueError:
+        raise PipelineError(_foreign(topic, letter)) from None
+
+
+def _told(letter: Record, name: str) -> str:
+    """What the job wrote in the header of that name: the last one, since the source's own come before."""
+    values = [value for header, value in letter.headers if header == f"{PREFIX}{name}"]
+    return (values[-1] or b"").decode(errors="backslashreplace") if values else ""
+
+
+def _foreign(topic: str, record: Record) -> str:
+    return f"{topic} [{record.partition}] offset {record.offset}: not written by this job; see who else writes there"
 
 
 def _compared(
