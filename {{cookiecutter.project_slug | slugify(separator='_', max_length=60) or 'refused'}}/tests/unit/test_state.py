@@ -9,10 +9,11 @@ from rich.console import Console
 from tests.support.lanes import settings_for
 
 from pipeline.lanes.columns import Columns, ProducerState
-from pipeline.lanes.ledger import cost
+from pipeline.lanes.identity import Identity
+from pipeline.lanes.ledger import Ledger, cost
 from pipeline.lanes.record import Counters, LaneRecord
 from pipeline.lanes.token import Token
-from pipeline.observe.state import gathered, show
+from pipeline.observe.state import bounds, gathered, show
 
 SETTINGS = settings_for("localhost:1", "payments")
 TILL = ProducerState("till", 3, None, [1, 2], [0, 0], [9, 4], [7, 8])
@@ -32,6 +33,14 @@ def test_the_ledgers_of_all_lanes_are_added_up_by_producer() -> None:
     assert state.ledger_bytes == sum(cost(lane.producers) for lane in lanes)
     assert state.largest_lane_bytes == max(cost(lane.producers) for lane in lanes)
     assert json.loads(json.dumps(state.as_dict()))["producers"][0]["name"] == "till"
+
+
+def test_what_bounds_a_ledger_is_said_with_what_does_not() -> None:
+    ledger = Ledger(SETTINGS.dedup.model_copy(update={"ledger_bytes": 1_024}))
+    for number in range(100):
+        assert ledger.judge(Identity(f"till-{number}", 0, 0, 1), 0) == "fresh"
+    assert 90 < ledger.size_bytes / 100 < 110
+    assert "never the newest one of a producer, which takes about 100 bytes" in bounds(SETTINGS)[1]
 
 
 def test_a_hostile_name_is_shown_escaped_and_few_producers_are_shown() -> None:

@@ -112,7 +112,10 @@ def bounds(settings: Settings) -> list[str]:
         return [f"an id is held for dedup.horizon_seconds = {dedup.horizon_seconds} after the batch that brought it"]
     return [
         f"a producer's newest dedup.recent_ids = {dedup.recent_ids} ids, {dedup.hashes} of them with a hash",
-        f"a lane's ledger is held below dedup.ledger_bytes = {dedup.ledger_bytes}; the oldest ids go first",
+        (
+            f"a lane's ledger is held below dedup.ledger_bytes = {dedup.ledger_bytes}: the oldest ids go first, but "
+            "never the newest one of a producer, which takes about 100 bytes"
+        ),
     ]
 
 
