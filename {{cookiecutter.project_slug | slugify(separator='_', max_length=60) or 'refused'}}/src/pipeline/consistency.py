@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BadSettings
 from pipeline.locks import faults
-from pipeline.rules import TOPIC_CHARACTERS
+from pipeline.rules import TOPIC_CHARACTERS, URI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -97,6 +97,10 @@ def _shuffled(settings: Settings) -> Iterator[tuple[str, str]]:
     if settings.shuffled and not settings.spark.checkpoint:
         fault = "'': on the shuffled path the state is in the checkpoint alone; name a durable folder"
         yield "spark.checkpoint", f"{fault}, for example /var/lib/pipeline/checkpoint or s3a://bucket/pipeline"
+    place, master = settings.spark.checkpoint, settings.spark.master
+    if settings.shuffled and not URI.match(place) and not master.startswith("local"):
+        fault = f"{place!r}: a path is each machine's own, but all executors of {master} must see the state"
+        yield "spark.checkpoint", f"{fault}; name it as hdfs://, s3a://, or file:// where all have the same disk"
     if settings.late_topic and settings.late_topic not in settings.output.topics:
         yield "windows.late_topic", f"{settings.late_topic!r}: late events are written there; add it to output.topics"
 

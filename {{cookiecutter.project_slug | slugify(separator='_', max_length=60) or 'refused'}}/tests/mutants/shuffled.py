@@ -46,6 +46,12 @@ SHUFFLED = (
         "tests/unit/test_settings.py::test_settings_that_contradict_each_other_are_refused",
     ),
     Mutant(
+        "state-on-each-machine-s-own-disk",
+        "pipeline.consistency",
+        {'if settings.shuffled and not URI.match(place) and not master.startswith("local"):': "if False:"},
+        "tests/unit/test_settings.py::test_settings_that_contradict_each_other_are_refused",
+    ),
+    Mutant(
         "state-to-be-deleted",
         "pipeline.flow.checkpoint",
         {'to_do = f"the state is in this folder alone; restore it from a copy, {RESET}"': "pass"},

@@ -7,15 +7,18 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.support.reference import World, settings_for
 
-from pipeline.errors import BadSettings, SafeStop
+from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.flow.stretch import Stretch
+from pipeline.kafka import Fatal, producer_config
 from pipeline.lanes.plans import Plan
 from pipeline.lanes.topics import Topic
+from pipeline.lanes.weaker import Outlet
 from pipeline.local.compare import as_meant, table_of
 from pipeline.observe.audit.judge import judge
 from pipeline.observe.doctor import machine
@@ -57,6 +60,24 @@ def test_what_cannot_be_promised_is_refused_with_its_rule(delivery: dict[str, st
     with pytest.raises(BadSettings) as refused:
         settings_with(**delivery)
     assert str(refused.value) == f"settings: {line}"
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "line"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Denied, "Write on Topic receipts is not allowed"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, Fatal, r"not delivered: receipts \[2\]: NOT_ENOUGH_REPLICAS"),
+    ],
+)
+def test_what_a_cluster_denies_a_weaker_delivery_is_not_tried_again(
+    code: int, failure: type[PipelineError], line: str
+) -> None:
+    settings = settings_for("localhost:1")
+    outlet = Outlet(producer_config(settings, settings.transactional_id(0)))
+    answer: Any = SimpleNamespace(topic=lambda: "receipts", partition=lambda: 2)
+    outlet._note(KafkaError(code), answer)  # noqa: SLF001  as its producer calls it
+    with pytest.raises(failure, match=line):
+        outlet.send()
 
 
 def test_whole_batches_have_an_id_that_no_lane_has() -> None:

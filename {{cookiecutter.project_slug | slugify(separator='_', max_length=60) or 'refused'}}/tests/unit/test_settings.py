@@ -293,6 +293,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
             "delivery.atomicity = 'batch': with flow.path = 'windows' each lane has its own transaction; use 'lane'",
         ),
         (
+            {**SHUFFLED, "spark__master": "spark://host:7077"},
+            "spark.checkpoint = 'x': a path is each machine's own, but all executors of spark://host:7077 must see",
+        ),
+        (
             {**SHUFFLED, "reference__topic": "accounts", "reference__schema_file": "x"},
             "reference.topic = 'accounts': no enrichment with dedup.strategy = 'window'",
         ),
@@ -307,6 +311,12 @@ def test_the_shuffled_path_is_taken_with_the_delivery_that_it_has(path: dict[str
     settings = build(values(**path, delivery__semantics="exactly-once", delivery__atomicity="lane"))
     assert settings.shuffled
     assert not settings.late_topic
+
+
+@pytest.mark.parametrize("place", ["hdfs://name/x", "s3a://bucket/x", "file:///mnt/x"])
+def test_state_on_a_cluster_is_kept_where_all_executors_see_it(place: str) -> None:
+    assert build(values(**{**SHUFFLED, "spark__checkpoint": place}, spark__master="yarn")).shuffled
+    assert not build(values(spark__checkpoint="x", spark__master="yarn")).shuffled
 
 
 def test_late_events_have_a_topic_only_where_they_are_kept() -> None:

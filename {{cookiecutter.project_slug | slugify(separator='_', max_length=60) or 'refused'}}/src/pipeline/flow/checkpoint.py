@@ -8,7 +8,6 @@ written, and a file that Spark could not read, stop it as well, by name.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -17,6 +16,7 @@ from py4j.protocol import Py4JJavaError
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.token import RESET
+from pipeline.rules import URI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 # More than a disk has left that is full: a smaller file might find room in a block that is already taken.
 PROBE_BYTES = 8_192
 PROBE = ".probe"
-# As Hadoop tells a URI from a path: hdfs://name/x and file:/x are the former.
-URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 LOCAL = "file://"
 
 
