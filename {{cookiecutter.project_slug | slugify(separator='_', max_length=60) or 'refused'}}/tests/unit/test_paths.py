@@ -2,17 +2,23 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass, field, replace
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from tests.support.figures import lane
 from tests.support.reference import settings_for
 
 from pipeline.errors import BadSettings, SafeStop
-from pipeline.flow import preflight
+from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
-from pipeline.flow.path import check_columns
+from pipeline.flow.path import check_columns, path_of
 from pipeline.flow.stretch import stretch_of
+from pipeline.flow.transform import transform
+from pipeline.flow.windows import windows as windows_of
+from pipeline.lanes.recall import Recalled
+from pipeline.lanes.record import encode
 from pipeline.settings import build
 
 if TYPE_CHECKING:
@@ -53,6 +59,93 @@ def test_a_column_that_cannot_serve_is_refused_with_those_that_are_there(setting
     with pytest.raises(BadSettings) as refused:
         check_columns(settings, COLUMNS)
     assert str(refused.value).startswith(line)
+
+
+@dataclass
+class Calls:
+    """Stands for Spark, its readers and writers: notes what it is asked."""
+
+    noted: dict[str, Any] = field(default_factory=dict)
+
+    def patch(self, monkeypatch: pytest.MonkeyPatch) -> None:
+        """Take the place of all that needs a JVM."""
+        monkeypatch.setattr(path, "stream", lambda _, __, offsets: ("stream", offsets))
+        monkeypatch.setattr(path, "batch", lambda _, __, ranges: ("batch", ranges))
+        monkeypatch.setattr(path, "as_rows", lambda _, frame: frame)
+        monkeypatch.setattr(path, "write_batch", lambda *given: ["written", *given])
+        monkeypatch.setattr(path, "Reference", lambda *_: self)
+        monkeypatch.setattr(path, "Shuffled", self.shuffled)
+
+    def shuffled(self, *given: object) -> Calls:
+        """Stand for the shuffled path itself."""
+        self.noted["function"] = given[2]
+        return self
+
+    def query(self, raw: object) -> object:
+        """Stand for its streaming frame."""
+        self.noted["query"] = raw
+        return "frame"
+
+    @property
+    def conf(self) -> Any:
+        """Spark's own settings."""
+        return SimpleNamespace(set=self.noted.__setitem__)
+
+    def bound(self, function: object) -> object:
+        """Stand for a table that is bound to a function."""
+        self.noted["function"] = function
+        return function
+
+    def before_batch(self, _: object) -> None:
+        """Stand for the plan of a batch."""
+
+    def take_over(self, run: int, offsets: object) -> dict[int, tuple[int, int]]:
+        """Stand for a batch of which lane 1 was left unfinished."""
+        self.noted["taken over"] = run, offsets
+        return {1: (8, 9)}
+
+
+RECALLED = {0: Recalled(encode(replace(lane(0, 5), start_offset=2)), 7), 1: Recalled(encode(lane(1, 8)), 7)}
+
+
+def test_on_the_lanes_path_reading_goes_on_at_the_next_offsets_and_each_batch_is_planned(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    calls: Any = Calls()
+    calls.patch(monkeypatch)
+    codec: Any = None
+    taken: Any = path_of(settings_for(), calls, codec)
+    assert calls.noted["function"] is transform
+    assert taken.frame("folder", RECALLED) == ("stream", {0: 5, 1: 8})
+    lanes: Any = SimpleNamespace(recalled=RECALLED)
+    said: list[str] = []
+    raw: Any = "raw"
+    written, *given = taken.write(raw, 3, lanes)
+    assert (written, given[0], given[2], given[3]) == ("written", raw, lanes, calls.before_batch)
+    # What an earlier run left is written by the plan that it had, so none is made for it.
+    written, *given = taken.finish(4, lanes, said.append)
+    assert (given[0], len(given), len(said)) == (("batch", {1: (8, 9)}), 3, 1)
+    assert calls.noted["taken over"] == (4, {0: 5, 1: 8})
+
+
+@pytest.mark.parametrize(("settings", "own"), [(windows(), windows_of), (dedup(), transform)])
+def test_on_the_shuffled_path_reading_begins_where_all_lanes_began_and_the_file_is_that_of_the_path(
+    monkeypatch: pytest.MonkeyPatch, settings: Settings, own: object
+) -> None:
+    calls: Any = Calls()
+    calls.patch(monkeypatch)
+    codec: Any = None
+    taken: Any = path_of(settings, calls, codec)
+    assert taken.frame("folder", RECALLED) == "frame"
+    assert calls.noted["query"] == ("stream", {0: 2, 1: 0})
+    assert calls.noted["spark.sql.shuffle.partitions"] == "2"
+    assert "RocksDB" in calls.noted["spark.sql.streaming.stateStore.providerClass"]
+    assert taken.finish(4, SimpleNamespace(recalled=RECALLED), print) == []
+    mine: Any = object()
+    for function, given in ((own, None), (mine, mine)):
+        taken = path_of(settings, calls, codec, given)
+        taken.frame("folder", RECALLED)
+        assert calls.noted["function"] is function
 
 
 def test_nobody_is_told_to_delete_a_checkpoint_that_holds_state() -> None:

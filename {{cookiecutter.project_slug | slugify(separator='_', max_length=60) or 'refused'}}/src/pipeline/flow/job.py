@@ -7,7 +7,8 @@
     lanes                   fence, recall, skip, judge, write, report, in each task
     observe                 figures from the committed lane records, progress to a consumer group
 
-Guarantee: Kafka alone says what was written. Spark's checkpoint is a hint that may be deleted, old, or shared.
+Guarantee: Kafka alone says what was written. Spark's checkpoint is a hint that may be deleted, old, or shared. With
+windows, or dedup of any id, the shuffled path stands between codec and lanes (`path.py`), and its state is in there.
 """
 
 from __future__ import annotations
