@@ -14,7 +14,7 @@ from rich.console import Console
 from tests.support.reference import World, settings_for
 
 from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
-from pipeline.flow.stretch import Stretch
+from pipeline.flow.stretch import Stretch, name_of, targets
 from pipeline.kafka import Fatal, producer_config
 from pipeline.lanes.plans import Plan
 from pipeline.lanes.topics import Topic
@@ -78,6 +78,17 @@ def test_what_a_cluster_denies_a_weaker_delivery_is_not_tried_again(
     outlet._note(KafkaError(code), answer)  # noqa: SLF001  as its producer calls it
     with pytest.raises(failure, match=line):
         outlet.send()
+
+
+def test_replays_into_other_topics_are_other_apps() -> None:
+    live = settings_for()
+    into = [["a-b"], ["a.b"], ["A-b"], ["receipts=a", "alerts=b"], ["receipts=b", "alerts=a"], ["x" * 99], ["x" * 98]]
+    names = [name_of(live, targets(live, one)) for one in into]
+    assert len(set(names)) == len(into)
+    assert names == [name_of(live, targets(live, one)) for one in into]
+    assert names[0].startswith("app-into-a-b-")
+    for name in names:
+        build({**live.model_dump(), "app": {"id": name}})
 
 
 def test_whole_batches_have_an_id_that_no_lane_has() -> None:

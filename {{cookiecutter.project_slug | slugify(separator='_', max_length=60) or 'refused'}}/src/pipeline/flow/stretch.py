@@ -9,6 +9,7 @@ from __future__ import annotations
 import json
 import re
 from dataclasses import dataclass
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 APP_CHARACTERS = 80
+DIGEST_CHARACTERS = 8
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: s
     source = topics.one(live.source.topic, "source topic")
     lanes = range(source.partitions)
     renamed = targets(live, into)
-    name = app or _name(live, renamed)
+    name = app or name_of(live, renamed)
     settings = _settings(live, name, renamed, _position(start, lanes))
     low = topics.offsets(source.name, lanes, OffsetSpec.earliest())
     high = topics.offsets(source.name, lanes, OffsetSpec.latest())
@@ -98,9 +100,11 @@ def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
     return renamed
 
 
-def _name(live: Settings, renamed: Mapping[str, str]) -> str:
+def name_of(live: Settings, renamed: Mapping[str, str]) -> str:
+    """An app id for people, and a digest: two replays under one id would pass for one, and the second write nothing."""
     target = re.sub(r"[^a-z0-9_-]", "-", "-".join(dict.fromkeys(renamed.values())).lower())
-    return f"{live.app.id}-into-{target}"[:APP_CHARACTERS]
+    digest = sha256(json.dumps(renamed, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{f'{live.app.id}-into-{target}'[: APP_CHARACTERS - DIGEST_CHARACTERS - 1]}-{digest}"
 
 
 def _position(text: str, lanes: range) -> str:
