@@ -91,6 +91,16 @@ def test_replays_into_other_topics_are_other_apps() -> None:
         build({**live.model_dump(), "app": {"id": name}})
 
 
+def test_a_replay_goes_on_where_it_began_also_when_retention_has_taken_its_first_records() -> None:
+    live = settings_for()
+    stretch = Stretch(live, live, {}, {0: 10, 1: 20}, {0: 99, 1: 99}, {0: 10, 1: 15})
+    stretch.check_start({0: 10, 1: 20})
+    stretch.check_start({0: 3, 1: 20})
+    for began in ({0: 11, 1: 20}, {0: 10, 1: 19}, {0: 10, 1: 21}):
+        with pytest.raises(SafeStop, match="give the same --from to go on"):
+            stretch.check_start(began)
+
+
 def test_whole_batches_have_an_id_that_no_lane_has() -> None:
     settings = settings_for()
     assert settings.batch_id not in {settings.transactional_id(lane) for lane in range(10_000)}

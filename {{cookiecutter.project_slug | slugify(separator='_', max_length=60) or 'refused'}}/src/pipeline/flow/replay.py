@@ -16,7 +16,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import Denied, PipelineError, Replaced, SafeStop, Stopped, Unreachable
+from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
@@ -41,7 +41,6 @@ if TYPE_CHECKING:
 
     from pipeline.flow.ranges import Range
     from pipeline.flow.stretch import Stretch
-    from pipeline.lanes.recall import Recalled
     from pipeline.observe.progress import Observer
 
 
@@ -76,7 +75,7 @@ class Replay:
             transform_checked(spark, rows, codec)
             checked = check_topics(self.settings)
             run, recalled = take_over(self.settings, checked.source)
-            self._check_start(recalled)
+            self.stretch.check_start({number: decode(lane.value).start_offset for number, lane in recalled.items()})
             check_log(self.settings, next_offsets(recalled))
             self.observer.on_start(run, recalled, self.settings.delivery)
             with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
@@ -154,14 +153,3 @@ class Replay:
     def _limits(self, topic_bytes: Mapping[str, int]) -> dict[str, int]:
         """What a record may have under the name that the transform gives its topic."""
         return {old: topic_bytes[new] for old, new in self.stretch.into.items()}
-
-    def _check_start(self, recalled: Mapping[int, Recalled]) -> None:
-        """A replay that is taken up again began where it is told to begin."""
-        for partition, lane in sorted(recalled.items()):
-            began = decode(lane.value).start_offset
-            if began != self.stretch.first[partition]:
-                msg = (
-                    f"replay {self.settings.app.id} began at offset {began} of partition {partition}, not at "
-                    f"{self.stretch.first[partition]}: give the same --from to go on, or another --into or --app"
-                )
-                raise SafeStop(msg)

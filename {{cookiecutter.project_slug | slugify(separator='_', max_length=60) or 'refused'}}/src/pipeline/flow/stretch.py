@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
-from pipeline.errors import BadSettings
+from pipeline.errors import BadSettings, SafeStop
 from pipeline.lanes.provision import start_offsets
 from pipeline.lanes.topics import Topics
 from pipeline.settings import Settings, build
@@ -35,6 +35,7 @@ class Stretch:
     into: Mapping[str, str]
     first: Mapping[int, int]
     until: Mapping[int, int]
+    low: Mapping[int, int] = field(default_factory=dict)  # where the log begins by now
 
     def left(self, next_offsets: Mapping[int, int]) -> int:
         """How many offsets are not replayed yet."""
@@ -42,6 +43,17 @@ class Stretch:
             max(until - next_offsets.get(partition, self.first[partition]), 0)
             for partition, until in self.until.items()
         )
+
+    def check_start(self, began: Mapping[int, int]) -> None:
+        """A replay that is taken up again began where it is told to begin, unless retention took that since."""
+        for partition, offset in sorted(began.items()):
+            told = self.first[partition]
+            if offset != told and not offset < told == self.low.get(partition):
+                msg = (
+                    f"replay {self.settings.app.id} began at offset {offset} of partition {partition}, not at {told}: "
+                    "give the same --from to go on, or another --into or --app"
+                )
+                raise SafeStop(msg)
 
     def next_ranges(self, next_offsets: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """The next batch: `source.max_offsets_per_trigger` in all, shared by what each partition has left."""
@@ -78,7 +90,7 @@ def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: s
         raise BadSettings(msg)
     # In this form it names the same offsets for ever.
     begins = f"offsets:{json.dumps({str(lane): offset for lane, offset in bounded[0].items()})}"
-    return Stretch(live, _settings(live, name, renamed, begins), renamed, *bounded)
+    return Stretch(live, _settings(live, name, renamed, begins), renamed, bounded[0], bounded[1], low)
 
 
 def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
