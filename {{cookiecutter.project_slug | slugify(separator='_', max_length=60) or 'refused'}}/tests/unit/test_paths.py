@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
@@ -10,6 +11,7 @@ import pytest
 from tests.support.figures import lane
 from tests.support.reference import settings_for
 
+from pipeline import cli_choice
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
@@ -168,6 +170,12 @@ def test_a_loss_can_be_accepted_on_the_lanes_path_alone(
     monkeypatch.setattr(preflight, "Topics", lambda _: log)
     with pytest.raises(SafeStop, match=remedy):
         preflight.check_log(settings, {0: 3})
+
+
+def test_deliveries_are_not_compared_where_there_is_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(cli_choice, "load", lambda _: windows())
+    with pytest.raises(BadSettings, match="compare is for the lanes path"):
+        cli_choice.compare(Path("pipeline.toml"))
 
 
 def test_a_stretch_of_the_log_is_not_replayed_on_the_shuffled_path() -> None:
