@@ -19,6 +19,7 @@ from pipeline.flow.path import check_columns, path_of
 from pipeline.flow.stretch import stretch_of
 from pipeline.flow.transform import transform
 from pipeline.flow.windows import windows as windows_of
+from pipeline.lanes import provision
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.record import encode
 from pipeline.settings import build
@@ -176,6 +177,18 @@ def test_deliveries_are_not_compared_where_there_is_only_one(monkeypatch: pytest
     monkeypatch.setattr(cli_choice, "load", lambda _: windows())
     with pytest.raises(BadSettings, match="compare is for the lanes path"):
         cli_choice.compare(Path("pipeline.toml"))
+
+
+def test_what_is_set_aside_has_room_for_its_headers(monkeypatch: pytest.MonkeyPatch) -> None:
+    made: dict[str, dict[str, str]] = {}
+    monkeypatch.setattr(provision, "_create", lambda _, new: made.setdefault(new.topic, new.config) and "created")
+    output: Any = SimpleNamespace(describe=lambda _: {})
+    late = windows(late="aside", late_topic="alerts")
+    for settings, aside in ((late, {"dead", "alerts"}), (windows(late_topic="alerts"), {"dead"})):
+        made.clear()
+        provision._outputs(settings, output, {"max.message.bytes": "9"}, print)  # noqa: SLF001  the rest needs brokers
+        assert {topic for topic, config in made.items() if config} == aside
+        assert made.keys() == {"dead", "alerts", "receipts"}
 
 
 def test_a_stretch_of_the_log_is_not_replayed_on_the_shuffled_path() -> None:
