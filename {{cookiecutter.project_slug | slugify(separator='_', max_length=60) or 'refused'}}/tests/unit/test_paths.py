@@ -8,6 +8,7 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from pyspark.errors import AnalysisException
 from tests.support.figures import lane
 from tests.support.reference import settings_for
 
@@ -15,7 +16,7 @@ from pipeline import cli_choice
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
-from pipeline.flow.path import check_columns, path_of
+from pipeline.flow.path import check_columns, path_of, started
 from pipeline.flow.stretch import stretch_of
 from pipeline.flow.transform import transform
 from pipeline.flow.windows import windows as windows_of
@@ -149,6 +150,16 @@ def test_on_the_shuffled_path_reading_begins_where_all_lanes_began_and_the_file_
         taken = path_of(settings, calls, codec, given)
         taken.frame("folder", RECALLED)
         assert calls.noted["function"] is function
+
+
+def test_what_spark_cannot_stream_is_one_line() -> None:
+    def start() -> None:
+        msg = "Sorting is not supported on streaming DataFrames\nSort [a ASC]\n+- ..."
+        raise AnalysisException(msg)
+
+    writer: Any = SimpleNamespace(start=start)
+    with pytest.raises(SafeStop, match=r"^Spark cannot run this as a stream: Sorting is not supported .*transform.py$"):
+        started(writer)
 
 
 def test_nobody_is_told_to_delete_a_checkpoint_that_holds_state() -> None:

@@ -31,7 +31,7 @@ from pipeline.flow.batch import Lanes
 from pipeline.flow.checkpoint import location
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
-from pipeline.flow.path import next_offsets, path_of
+from pipeline.flow.path import next_offsets, path_of, started
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
@@ -126,7 +126,7 @@ class Job:
             self._finish(path, run, checked)
             frame = path.frame(folder, self._lanes.recalled)
             writer = frame.writeStream.foreachBatch(self._on_batch(path, checked, stop_file))
-            query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
+            query = started(writer.option("checkpointLocation", folder).trigger(**self._trigger()))
             try:
                 self._wait(query, checked)
             finally:

@@ -10,7 +10,9 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Protocol
 
-from pipeline.errors import BadSettings
+from pyspark.errors import AnalysisException
+
+from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow.batch import write_batch
 from pipeline.flow.checkpoint import check_checkpoint
 from pipeline.flow.planned import check_durable
@@ -26,6 +28,7 @@ if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
     from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
 
     from pipeline.flow.batch import Lanes
     from pipeline.flow.codec import Codec
@@ -136,6 +139,16 @@ class ShuffledPath:
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
         """Each result to the lane of its key."""
         return self._shuffled.write(batch, batch_id, lanes)
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """Start the query; what Spark can do in a batch and not in a stream, it says only here."""
+    try:
+        return writer.start()
+    except AnalysisException as error:
+        why = str(error).strip().partition("\n")[0]
+        msg = f"Spark cannot run this as a stream: {why}; change windows.py or transform.py"
+        raise SafeStop(msg) from error
 
 
 def check_columns(settings: Settings, types: Mapping[str, str]) -> None:
