@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 QUESTIONS = json.loads((ROOT / "cookiecutter.json").read_text(encoding="utf-8"))
 CHOICES = {name: value for name, value in QUESTIONS.items() if isinstance(value, list) and name[0] != "_"}
+# The one unit test that an answer takes away.
+MANIFESTS = "tests/unit/test_manifests.py"
 
 SLUGS = st.from_regex(r"[a-z][a-z0-9]{1,8}(_[a-z0-9]{1,8}){0,3}", fullmatch=True)
 TOPICS = st.from_regex(r"[A-Za-z0-9._-]{1,40}", fullmatch=True)
@@ -82,18 +84,20 @@ def check_project(project: Path, answers: dict[str, str]) -> None:
     if "author" in answers:
         assert pyproject["project"]["authors"][0]["name"].split() == printable(answers["author"]).split()
     assert code_files(project) == code_files(PROJECT)
-    assert (project / "ops").exists() == (answers.get("monitoring") != "none")
+    assert (project / "ops/prometheus").exists() == (answers.get("monitoring") != "none")
     assert (project / ".github").exists() == (answers.get("ci_provider", "github") == "github")
     assert (project / ".gitlab-ci.yml").exists() == (answers.get("ci_provider") == "gitlab")
     containers = answers.get("containers", "docker")
     assert (project / "Dockerfile").exists() == (containers != "none")
     assert (project / "ops/kubernetes").exists() == (containers == "kubernetes")
+    assert (project / MANIFESTS).exists() == (containers == "kubernetes")
     assert (project / "LICENSE").exists() == (answers.get("license") != "Proprietary")
 
 
 def code_files(folder: Path) -> list[str]:
     """List the files that no answer takes away."""
-    return [name for name in files(folder) if name.startswith(("src/", "tests/unit/", "schemas/"))]
+    kept = ("src/", "tests/unit/", "schemas/")
+    return [name for name in files(folder) if name.startswith(kept) and name != MANIFESTS]
 
 
 def printable(text: str) -> str:
