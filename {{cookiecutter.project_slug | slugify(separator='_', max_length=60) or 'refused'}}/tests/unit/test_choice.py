@@ -15,6 +15,7 @@ from tests.support.reference import World, settings_for
 
 from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.flow.stretch import Stretch, name_of, targets
+from pipeline.flow.table import Table
 from pipeline.kafka import Fatal, producer_config
 from pipeline.lanes.plans import Plan
 from pipeline.lanes.topics import Topic
@@ -99,6 +100,28 @@ def test_a_replay_goes_on_where_it_began_also_when_retention_has_taken_its_first
     for began in ({0: 11, 1: 20}, {0: 10, 1: 19}, {0: 10, 1: 21}):
         with pytest.raises(SafeStop, match="give the same --from to go on"):
             stretch.check_start(began)
+
+
+def test_a_reference_topic_may_grow_and_one_that_is_created_anew_stops_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [Topic("accounts", (1, 2), 1, 1)]
+    asked: list[int] = []
+
+    def offsets(_: str, partitions: range, __: object) -> dict[int, int]:
+        asked.append(len(partitions))
+        return dict.fromkeys(partitions, 0)
+
+    topics = SimpleNamespace(one=lambda *_: there[-1], offsets=offsets)
+    monkeypatch.setattr("pipeline.flow.table.Topics", lambda _: topics)
+    given = {"topic": "accounts", "schema_file": "x"}
+    table = Table(build({**settings_for().model_dump(), "reference": given}))
+    table.refresh()
+    there.append(Topic("accounts", (1, 2), 3, 1))
+    table.refresh()
+    assert asked == [1, 3]
+    assert table.position == {0: 0, 1: 0, 2: 0}
+    there.append(Topic("accounts", (1, 3), 3, 1))
+    with pytest.raises(SafeStop, match="was deleted and created anew"):
+        table.refresh()
 
 
 def test_whole_batches_have_an_id_that_no_lane_has() -> None:

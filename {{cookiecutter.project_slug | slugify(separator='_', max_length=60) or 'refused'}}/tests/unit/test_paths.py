@@ -22,7 +22,7 @@ from pipeline.flow.transform import transform
 from pipeline.flow.windows import windows as windows_of
 from pipeline.lanes import provision
 from pipeline.lanes.recall import Recalled
-from pipeline.lanes.record import encode
+from pipeline.lanes.record import decode, encode
 from pipeline.settings import build
 
 if TYPE_CHECKING:
@@ -182,6 +182,20 @@ def test_a_loss_can_be_accepted_on_the_lanes_path_alone(
     monkeypatch.setattr(preflight, "Topics", lambda _: log)
     with pytest.raises(SafeStop, match=remedy):
         preflight.check_log(settings, {0: 3})
+
+
+def test_provision_accepts_a_loss_on_the_lanes_path_alone(monkeypatch: pytest.MonkeyPatch) -> None:
+    wrote: list[bytes] = []
+    monkeypatch.setattr(provision, "standing", lambda *_, **__: (lane(0, 3), 9))
+    monkeypatch.setattr(provision, "fence", lambda *_: None)
+    monkeypatch.setattr(provision, "write_record", lambda *given: wrote.append(given[3]))
+    source: Any = None
+    passed_over = provision._pass_over  # noqa: SLF001  the rest needs brokers
+    with pytest.raises(SafeStop, match=r"a loss cannot be accepted: give the job another app\.id"):
+        passed_over(dedup(), source, 0, 5, 1)
+    assert not wrote
+    assert passed_over(settings_for(), source, 0, 5, 1) == "lane 0: moved from offset 3 to 5, 2 offsets are lost"
+    assert decode(wrote[0]).counters.lost == 2
 
 
 def test_deliveries_are_not_compared_where_there_is_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
