@@ -14,7 +14,7 @@ from pipeline.errors import SafeStop
 from pipeline.flow.report_rows import keep_zip_directories, report_rows
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import errors_of
+from pipeline.lanes.rows import errors_of, joined
 from pipeline.lanes.shuffled import Part, ShuffledWriter
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ def _run(tasks: list[LaneTask], batches: Iterator[Any]) -> LaneReport:
     """Write a lane; a reason to stop is a result, since Spark would only repeat an exception."""
     report = LaneReport(-1)
     try:
-        part = gathered(batches, tasks[0])
+        part = gathered(joined(batches), tasks[0])
         report.partition = part.lane
         task = tasks[part.lane]
         context = TaskContext.get()
