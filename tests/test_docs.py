@@ -24,7 +24,15 @@ DOCUMENTS = sorted(
         *PROJECT.glob("docs/*.md"),
     ]
 )
-YOURS = {"CHANGELOG.md", "pipeline.toml", "schemas/", "src/pipeline/flow/transform.py", "tests/spark/test_transform.py"}
+YOURS = {
+    "CHANGELOG.md",
+    "pipeline.toml",
+    "schemas/",
+    "src/pipeline/flow/transform.py",
+    "src/pipeline/flow/windows.py",
+    "tests/spark/test_transform.py",
+    "tests/spark/test_windows.py",
+}
 
 
 @pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.name)

@@ -13,7 +13,13 @@ import pytest
 
 from conftest import PROJECT, ROOT
 
-YOURS = ["CHANGELOG.md", "pipeline.toml", "schemas/payment.avsc", "src/pipeline/flow/transform.py"]
+YOURS = [
+    "CHANGELOG.md",
+    "pipeline.toml",
+    "schemas/payment.avsc",
+    "src/pipeline/flow/transform.py",
+    "src/pipeline/flow/windows.py",
+]
 THEIRS = ["Makefile", "src/pipeline/errors.py", ".github/workflows/ci.yml"]
 AUTHOR = {f"GIT_{who}_{what}": "test@example" for who in ("AUTHOR", "COMMITTER") for what in ("NAME", "EMAIL")}
 

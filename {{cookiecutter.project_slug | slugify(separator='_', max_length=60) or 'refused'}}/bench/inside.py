@@ -31,7 +31,8 @@ if TYPE_CHECKING:
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.record import LaneRecord
     from pipeline.observe.progress import Batch
-    from pipeline.settings import Delivery, Settings
+    from pipeline.sections import Delivery
+    from pipeline.settings import Settings
 
 
 class Lap(NamedTuple):

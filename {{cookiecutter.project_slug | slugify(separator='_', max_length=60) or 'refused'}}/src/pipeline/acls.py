@@ -42,10 +42,16 @@ class Acl(NamedTuple):
         return f"{self.operation} on {self.resource} {self.name}{'*' if self.prefixed else ''}"
 
 
+def _written(settings: Settings) -> list[str]:
+    """The topics that transactions write to, on either path; jobs with reference data also write their plans."""
+    plans = [settings.plan_topic] if settings.reference.topic else []
+    return [*settings.output.topics, settings.output.dead_letter_topic, settings.lane_topic, *plans]
+
+
 def of_run(settings: Settings) -> list[Acl]:
-    """What `pipeline run` needs."""
+    """What `pipeline run` needs. One prefix holds the transactional ids of lanes, of whole batches and of plans."""
     source, output = settings.source.bootstrap, settings.output_bootstrap
-    written = [*settings.output.topics, settings.output.dead_letter_topic, settings.lane_topic]
+    written = _written(settings)
     needed = [
         Acl(source, "Read", "Topic", settings.source.topic),
         Acl(source, "Read", "Group", settings.group),
@@ -54,6 +60,11 @@ def of_run(settings: Settings) -> list[Acl]:
         Acl(output, "Read", "Topic", settings.lane_topic),
         Acl(output, "Write", "TransactionalId", settings.transactional_ids, prefixed=True),
     ]
+    if settings.reference.topic:
+        needed += [
+            Acl(source, "Read", "Topic", settings.reference.topic),
+            Acl(output, "Read", "Topic", settings.plan_topic),
+        ]
     if output != source:
         needed.append(Acl(output, "Describe", "Group", settings.group))  # readers name it, and commit nothing
     if settings.source.new_partitions == "provision":
@@ -64,10 +75,9 @@ def of_run(settings: Settings) -> list[Acl]:
 def of_provision(settings: Settings) -> list[Acl]:
     """What `pipeline provision` needs on top: to create what is missing, and to let the lane topic grow."""
     output = settings.output_bootstrap
-    written = [*settings.output.topics, settings.output.dead_letter_topic, settings.lane_topic]
     return [
         Acl(settings.source.bootstrap, "DescribeConfigs", "Topic", settings.source.topic),
-        *(Acl(output, "Create", "Topic", name) for name in written),
+        *(Acl(output, "Create", "Topic", name) for name in _written(settings)),
         Acl(output, "Alter", "Topic", settings.lane_topic),
     ]
 

@@ -171,6 +171,23 @@ def doctor(settings_file: SettingsFile = DEFAULT_SETTINGS, *, as_json: AsJson = 
 
 
 @app.command()
+def state(
+    settings_file: SettingsFile = DEFAULT_SETTINGS,
+    *,
+    most: Annotated[int, typer.Option("--most", min=1, help="Show no more producers than so many.")] = 20,
+    as_json: AsJson = False,
+) -> None:
+    """Show what the job remembers: the ledger by producer, windows and ids in Spark's state, and what bounds them."""
+    from pipeline.observe.state import read_state, show  # noqa: PLC0415
+
+    found = read_state(load(settings_file))
+    if as_json:
+        print(json.dumps(found.as_dict()))
+    else:
+        show(found, Console(), most)
+
+
+@app.command()
 def watch(
     settings_file: SettingsFile = DEFAULT_SETTINGS,
     *,

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline.errors import NotExact
+from pipeline.errors import BadSettings, NotExact
 from pipeline.settings import load
 
 if TYPE_CHECKING:
@@ -37,7 +37,9 @@ def compare(
     """On an embedded Kafka: the three deliveries side by side, each job killed at the same places, and audited."""
     from pipeline.local.compare import Compare, as_meant  # noqa: PLC0415
 
-    load(settings_file)  # a mistake in it is told before a broker is started
+    if load(settings_file).shuffled:  # a mistake is told before a broker is started
+        msg = "compare is for the lanes path: with windows or window dedup there is only one delivery, exactly-once"
+        raise BadSettings(msg)
     results = Compare(settings_file, payments, seed, Console(stderr=as_json)).run_all()
     if as_json:
         print(json.dumps({semantics: result.as_dict() for semantics, result in results.items()}))

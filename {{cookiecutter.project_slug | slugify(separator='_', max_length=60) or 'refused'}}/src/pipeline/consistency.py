@@ -1,7 +1,7 @@
 """Settings that are right one by one, and contradict each other.
 
 Guarantee: each topic has one role, each part of the identity its own header, a chunk fits into its transaction, and a
-batch is made visible at once only where it is written by a transaction.
+batch is made visible at once only where it is written by a transaction. The shuffled path has its own rules.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.errors import BadSettings
 from pipeline.locks import faults
-from pipeline.rules import TOPIC_CHARACTERS
+from pipeline.rules import TOPIC_CHARACTERS, URI
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry, _locks):
+    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry, _shuffled, _locks):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -85,6 +85,42 @@ def _reference(settings: Settings) -> Iterator[tuple[str, str]]:
     """A table without columns cannot be joined."""
     if settings.reference.topic and not settings.reference.schema_file:
         yield "reference.schema_file", "'': needed with reference.topic, for example schemas/account.avsc"
+
+
+def _shuffled(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What the shuffled path leans on, and what it cannot do at once."""
+    if settings.flow.path == "windows" and settings.dedup.strategy == "window":
+        fault = "'window': Spark has one watermark for a query, and windows of event time need it; "
+        yield "dedup.strategy", f"{fault}let one job dedup into a topic, and another one read its windows"
+    if settings.shuffled:
+        yield from _of_the_lanes_path(settings)
+    if settings.shuffled and not settings.spark.checkpoint:
+        fault = "'': on the shuffled path the state is in the checkpoint alone; name a durable folder"
+        yield "spark.checkpoint", f"{fault}, for example /var/lib/pipeline/checkpoint or s3a://bucket/pipeline"
+    place, master = settings.spark.checkpoint, settings.spark.master
+    if settings.shuffled and not URI.match(place) and not master.startswith("local"):
+        fault = f"{place!r}: a path is each machine's own, but all executors of {master} must see the state"
+        yield "spark.checkpoint", f"{fault}; name it as hdfs://, s3a://, or file:// where all have the same disk"
+    if settings.late_topic and settings.late_topic not in settings.output.topics:
+        yield "windows.late_topic", f"{settings.late_topic!r}: late events are written there; add it to output.topics"
+
+
+def _of_the_lanes_path(settings: Settings) -> Iterator[tuple[str, str]]:
+    """What is written row by row alone: results of a shuffle are exactly-once by their token, and have no table."""
+    delivery, table = settings.delivery, settings.reference.topic
+    cause = "flow.path = 'windows'" if settings.flow.path == "windows" else "dedup.strategy = 'window'"
+    if delivery.semantics != "exactly-once":
+        yield "delivery.semantics", f"{delivery.semantics!r}: with {cause} delivery is always 'exactly-once'; use that"
+    if delivery.atomicity != "lane":
+        yield (
+            "delivery.atomicity",
+            f"{delivery.atomicity!r}: with {cause} each lane has its own transaction; use 'lane'",
+        )
+    if table:
+        yield (
+            "reference.topic",
+            f"{table!r}: no enrichment with {cause}; enrich in a job of its own, and read its output",
+        )
 
 
 def _locks(settings: Settings) -> Iterator[tuple[str, str]]:

@@ -22,6 +22,8 @@ if TYPE_CHECKING:
     from pydantic_core import ErrorDetails
 
 TOPIC_CHARACTERS = 249  # Kafka's limit: a topic's name is also the name of a folder
+# As Hadoop tells a URI from a path: hdfs://name/x and file:/x are the former.
+URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 HOST = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,60}\])"
 ADDRESS = re.compile(rf"{HOST}:(?P<port>[0-9]{{1,5}})")
 PORTS = range(1, 65_536)

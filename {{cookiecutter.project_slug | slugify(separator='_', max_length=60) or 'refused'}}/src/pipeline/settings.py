@@ -9,145 +9,38 @@ from __future__ import annotations
 
 import os
 import tomllib
-from typing import TYPE_CHECKING, Any, Literal, Self
+from typing import TYPE_CHECKING, Any, Self
 
-from pydantic import Field, ValidationError, model_validator
+from pydantic import ValidationError, model_validator
 
 from pipeline.address import Address
 from pipeline.client import Client
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
 from pipeline.overlay import check_names, overlay
-from pipeline.rules import (
-    AppId,
-    Bootstrap,
-    HeaderName,
-    HostName,
-    Master,
-    Memory,
-    OtherBootstrap,
-    OtherTopicName,
-    StartText,
-    TopicName,
-    told,
-)
+from pipeline.rules import told
 from pipeline.section import Section
+from pipeline.sections import (
+    App,
+    Codec,
+    Dedup,
+    Delivery,
+    Flow,
+    Identity,
+    Log,
+    Metrics,
+    Output,
+    Reference,
+    Source,
+    Spark,
+    Transaction,
+    Windows,
+)
 from pipeline.security import SAME, Access, OutputSecurity, Security
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
-
-
-class App(Section):
-    """Who this job is: the prefix of its lane topic and of its transactional ids."""
-
-    id: AppId
-
-
-class Source(Section):
-    """Where the log is read."""
-
-    bootstrap: Bootstrap
-    topic: TopicName
-    start: StartText = "earliest"
-    max_offsets_per_trigger: int = Field(default=200_000, ge=1, le=1_000_000_000)
-    max_poll_records: int = Field(default=1_000, ge=1, le=100_000)
-    new_partitions: Literal["stop", "provision"] = "stop"
-
-
-class Output(Section):
-    """Where output rows, dead letters and lane records are written, in one transaction."""
-
-    bootstrap: OtherBootstrap = ""
-    topics: tuple[TopicName, ...] = Field(min_length=1)
-    dead_letter_topic: TopicName
-    partitions: int = Field(default=4, ge=1, le=10_000)
-    replication: int = Field(default=3, ge=1, le=9)
-    compression: Literal["none", "lz4", "zstd", "snappy", "gzip"] = "lz4"
-
-
-class Identity(Section):
-    """Header names by which the upstream stamps each record."""
-
-    producer_id: HeaderName = "producer-id"
-    producer_epoch: HeaderName = "producer-epoch"
-    txn_id: HeaderName = "txn-id"
-    seq: HeaderName = "seq"
-
-
-class Dedup(Section):
-    """How much the ledger remembers, and what happens to what it cannot judge."""
-
-    recent_ids: int = Field(default=2_000, ge=1, le=10_000_000)
-    hashes: int = Field(default=64, ge=0, le=100_000)
-    ledger_bytes: int = Field(default=917_504, ge=1_024, le=64_000_000)
-    stale: Literal["dead-letter", "drop"] = "dead-letter"
-
-
-class Transaction(Section):
-    """Bounds of one Kafka transaction."""
-
-    timeout_ms: int = Field(default=30_000, ge=1_000, le=900_000)
-    chunk_rows: int = Field(default=50_000, ge=1, le=1_000_000_000)
-    chunk_seconds: float = Field(default=5.0, gt=0, le=450)
-    connections: Literal["all", "needed"] = "all"
-
-
-class Delivery(Section):
-    """What a reader finds after a crash, and what becomes visible at once."""
-
-    semantics: Literal["exactly-once", "at-least-once", "at-most-once"] = "exactly-once"
-    atomicity: Literal["lane", "batch"] = "lane"
-
-
-class Reference(Section):
-    """A table that `enrich` joins to events: the newest value of each key of a topic of the source cluster."""
-
-    topic: OtherTopicName = ""
-    schema_file: str = ""
-    max_keys: int = Field(default=100_000, ge=1, le=10_000_000)
-
-
-class Codec(Section):
-    """How source values become columns, and records become values."""
-
-    input: Literal["avro", "json", "bytes"] = "json"
-    output: Literal["avro", "json"] = "json"
-    schema_file: str = "schemas/payment.avsc"
-    writer_schema_file: str = ""
-    input_framing: Literal["plain", "confluent"] = "plain"
-    output_framing: Literal["plain", "confluent"] = "plain"
-    registry_url: str = ""
-    registry_seconds: float = Field(default=30.0, gt=0, le=600)
-    output_schema_files: str = "schemas/{topic}.avsc"
-    max_bytes: int = Field(default=1_048_576, ge=1, le=1_000_000_000)
-    max_items: int = Field(default=100_000, ge=1, le=100_000_000)
-    # A walk of one value goes as deep in Python's own stack.
-    max_depth: int = Field(default=32, ge=1, le=200)
-
-
-class Spark(Section):
-    """The Spark session."""
-
-    master: Master = "local[4,4]"
-    checkpoint: str = ""
-    trigger_seconds: float = Field(default=0.0, ge=0, le=86_400)
-    driver_memory: Memory = "1g"
-
-
-class Metrics(Section):
-    """The endpoint for Prometheus and supervisors; port 0 switches it off."""
-
-    address: HostName = "127.0.0.1"
-    port: int = Field(default=0, ge=0, le=65_535)
-    ready_seconds: float = Field(default=120.0, gt=0, le=86_400)
-
-
-class Log(Section):
-    """How events are written to standard error."""
-
-    format: Literal["text", "json"] = "text"
 
 
 class Settings(Section):
@@ -156,6 +49,8 @@ class Settings(Section):
     app: App
     source: Source
     output: Output
+    flow: Flow = Flow()
+    windows: Windows = Windows()
     identity: Identity = Identity()
     dedup: Dedup = Dedup()
     transaction: Transaction = Transaction()
@@ -181,6 +76,17 @@ class Settings(Section):
     def lane_topic(self) -> str:
         """The compacted topic that holds one lane record per source partition."""
         return f"{self.app.id}.{self.source.topic}.lanes"
+
+    @property
+    def shuffled(self) -> bool:
+        """Whether results come from a shuffle, and progress is a token: see `lanes/token.py`."""
+        return self.flow.path == "windows" or self.dedup.strategy == "window"
+
+    @property
+    def late_topic(self) -> str:
+        """Where late events are kept; empty where there are none, or where they are dropped."""
+        kept = self.flow.path == "windows" and self.windows.late != "drop"
+        return self.windows.late_topic if kept else ""
 
     @property
     def group(self) -> str:

@@ -17,7 +17,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple, NoReturn
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.kafka import Fatal, Fenced, TransactionFailed
 from pipeline.lanes.identity import Identity, headers
-from pipeline.settings import Identity as Names
+from pipeline.sections import Identity as Names
 from pipeline.upstream_attempt import Attempt, attempt_config
 from pipeline.upstream_log import OwnLog
 

@@ -98,7 +98,7 @@ class Attempt:
             until_deadline(self._producer.commit_transaction, self._seconds)
 
     def abort(self) -> bool:
-        """Abort what was sent; never after `commit` was called. True if another producer of this name shut this one out.
+        """Abort what was sent; never after `commit` was called. True if another of this name shut this one out.
 
         A dead or fenced producer cannot abort; the next fence does it.
         """

@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
-    from pipeline.settings import Identity as Names
+    from pipeline.sections import Identity as Names
 
 # What the caller's configuration says about the way to the cluster; the rest of it is about producing.
 CONNECTION = (

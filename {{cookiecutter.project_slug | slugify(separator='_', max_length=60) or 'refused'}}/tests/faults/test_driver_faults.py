@@ -17,7 +17,7 @@ from tests.support.running import JOB_SECONDS, ROOT, Running
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.recall import recall
-from pipeline.lanes.record import VERSION, decode, lane_key
+from pipeline.lanes.record import TOKEN_VERSION, VERSION, decode, lane_key
 from pipeline.lanes.takeover import fence, write_record
 from pipeline.local.processes import signal_all, tree
 
@@ -170,12 +170,13 @@ def test_a_lane_record_of_a_newer_form_stops_the_job_and_is_left_alone(app: App)
     settings = app.settings
     key = lane_key(settings.app.id, app.topic, 0)
     before = recall(app.bootstrap, settings.lane_topic, 0, key)
-    newer = bytes((VERSION + 1,)) + before.value[1:] + b"of the future"
+    newer = bytes((TOKEN_VERSION + 1,)) + before.value[1:] + b"of the future"
     write_record(settings, fence(settings, 0), 0, newer, before.end)
     with pytest.raises(SafeStop) as stopped:
         app.run()
     assert str(stopped.value) == (
-        f"lane record {key.decode()}: version {VERSION + 1}, but this code reads version {VERSION}; "
+        f"lane record {key.decode()}: version {TOKEN_VERSION + 1}, but this code reads versions {VERSION} and "
+        f"{TOKEN_VERSION}; "
         "run the code version that wrote it or a newer one, do not delete the record"
     )
     assert recall(app.bootstrap, settings.lane_topic, 0, key).value == newer

@@ -24,8 +24,8 @@ if TYPE_CHECKING:
     from pathlib import Path
 
     from pipeline.lanes.report import LaneReport
+    from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable
-    from pipeline.lanes.writer import LaneTask
     from pipeline.local.broker import Broker
 
 ROWS = 30

@@ -15,7 +15,7 @@ from tests.support.kafka import QUIET, create_topic, fresh, read_committed
 from pipeline import upstream
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.kafka import Abortable, Fatal, Fenced
-from pipeline.settings import Identity as Names
+from pipeline.sections import Identity as Names
 from pipeline.upstream import Position, StampedProducer
 from pipeline.upstream_attempt import Attempt
 from pipeline.upstream_log import OwnLog

@@ -20,7 +20,7 @@ import pipeline
 from pipeline.lanes.identity import parse
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.recent import Verdict
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 if TYPE_CHECKING:
     from tests.support.kafka import Record

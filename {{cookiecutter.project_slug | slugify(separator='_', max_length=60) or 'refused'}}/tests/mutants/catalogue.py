@@ -10,6 +10,7 @@ from tests.mutants.cluster import CLUSTER
 from tests.mutants.locks import LOCK_MUTANTS
 from tests.mutants.measured import MEASURED
 from tests.mutants.mutant import Mutant
+from tests.mutants.shuffled import SHUFFLED
 from tests.mutants.values import VALUES
 from tests.mutants.verdicts import VERDICTS
 
@@ -162,8 +163,8 @@ except KafkaException:
     ),
     Mutant(
         "newer-run-ignored",
-        WRITER,
-        {"if lane.run > task.run:": "if False:"},
+        "pipeline.lanes.task",
+        {"if lane.run > self.run:": "if False:"},
         "tests/integration/test_takeover.py::test_a_task_of_an_earlier_run_ends_its_job",
     ),
     Mutant(
@@ -200,4 +201,5 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     *MEASURED,
     *LOCK_MUTANTS,
     *CLUSTER,
+    *SHUFFLED,
 )

@@ -30,6 +30,12 @@ landed = super()._transact(transaction, judged, record, commit, describe)""",
         BETWEEN,
     ),
     Mutant(
+        "denials-of-a-weaker-delivery-tried-again",
+        WEAKER,
+        {"raise self._denied": "pass"},
+        "tests/unit/test_choice.py::test_what_a_cluster_denies_a_weaker_delivery_is_not_tried_again",
+    ),
+    Mutant(
         "batch-in-several-transactions",
         TOGETHER,
         {

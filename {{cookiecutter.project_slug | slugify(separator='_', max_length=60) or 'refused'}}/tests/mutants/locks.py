@@ -36,6 +36,12 @@ HOST_NAMES = {"ssl.endpoint.identification.algorithm": "none"}"""
         f"{LOCKS}test_whoever_is_not_let_in_is_told_so_at_once_and_no_secret_is_repeated",
     ),
     Mutant(
+        "plans-without-acls",
+        "pipeline.acls",
+        {"plans = [settings.plan_topic] if settings.reference.topic else []": "plans: list[str] = []"},
+        "tests/unit/test_security.py::test_reference_data_needs_its_topic_and_that_of_the_plans_and_nothing_else_does",
+    ),
+    Mutant(
         "acls-not-asked-for",
         "pipeline.flow.preflight",
         {"check_acls(settings)": "pass"},

@@ -324,7 +324,8 @@ class App:
         """Run the job in a process of its own, by the command line, with a transform of this module."""
         folder = self.folder / fresh("process")
         folder.mkdir()
-        return Running(self.settings, folder, transform.__name__, environ or {})
+        name = f"{transform.__module__}:{transform.__name__}"
+        return Running(self.settings, folder, name, environ or {})
 
 
 def new_app(

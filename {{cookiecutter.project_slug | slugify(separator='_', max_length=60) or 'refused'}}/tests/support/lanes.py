@@ -16,8 +16,9 @@ from pipeline.lanes.provision import provision
 from pipeline.lanes.recall import Recalled, recall
 from pipeline.lanes.record import LaneRecord, decode, lane_key
 from pipeline.lanes.takeover import fence
+from pipeline.lanes.task import LaneTask
 from pipeline.lanes.topics import Topic, Topics
-from pipeline.lanes.writer import LaneTask, LaneWriter
+from pipeline.lanes.writer import LaneWriter
 from pipeline.settings import Settings, build
 
 if TYPE_CHECKING:

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 import pyarrow as pa
 
 from pipeline.lanes.rows import COLUMNS, Rows, rows_of
-from pipeline.settings import Identity
+from pipeline.sections import Identity
 
 if TYPE_CHECKING:
     from pipeline.lanes.transaction import Sendable

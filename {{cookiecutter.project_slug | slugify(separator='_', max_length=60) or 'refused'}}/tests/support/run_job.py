@@ -1,4 +1,4 @@
-"""`python -m tests.support.run_job <transform> <settings file>`: the command `run`, with a transform of the tests.
+"""`python -m tests.support.run_job <module:function> <settings file>`: the command `run`, with a function of the tests.
 
 With the file of Spark's properties in `RUN_AS_POD` it is called as Spark on Kubernetes calls the driver of the image.
 """
@@ -8,11 +8,11 @@ from __future__ import annotations
 import os
 import sys
 from functools import partial
+from importlib import import_module
 from pathlib import Path
 from typing import Any
 
 from pyspark.sql import SparkSession
-from tests.support import job as support
 
 from pipeline import cli
 from pipeline.flow import job
@@ -43,7 +43,8 @@ def main() -> None:
     if shown := os.environ.get(SHOWN):
         show_spark(*shown.split(" ", 1))
     name, path = sys.argv[1:]
-    transform = getattr(support, name)(load(Path(path)))
+    module, _, function = name.partition(":")
+    transform = getattr(import_module(module), function)(load(Path(path)))
     job.Job = partial(job.Job, transform=transform)  # type: ignore[misc,assignment]
     sys.argv = ["pipeline", "run", "--settings", path]
     if properties := os.environ.get(AS_POD):

@@ -16,7 +16,7 @@ from pipeline.flow.source import records
 from pipeline.flow.usercode import RAW_SCHEMA, apply
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.rows import COLUMNS
-from pipeline.settings import Codec as CodecSettings
+from pipeline.sections import Codec as CodecSettings
 from pipeline.settings import build
 
 if TYPE_CHECKING:

@@ -363,7 +363,9 @@ def test_a_foreign_lane_record_ends_the_audit(world: World, changes: dict[str, A
     [
         (lambda _value: None, "tombstone"),
         (lambda _value: b"", "empty"),
-        (lambda value: b"\3" + value[1:], "version 3"),
+        (lambda value: b"\1" + value[1:], "version 1"),
+        (lambda value: b"\4" + value[1:], "version 4"),
+        (lambda value: b"\3" + value[1:], "damaged"),
         (lambda value: value[:-3], "damaged"),
         (lambda value: value + b"\0", "1 bytes too many"),
     ],

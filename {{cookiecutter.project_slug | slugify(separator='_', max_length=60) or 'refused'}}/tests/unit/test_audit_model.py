@@ -11,8 +11,8 @@ from pipeline.lanes.ledger import Ledger
 from pipeline.observe.audit.model import Model, Stamp, read_stamp
 from pipeline.observe.audit.records import digest
 from pipeline.observe.audit.tally import Tally
-from pipeline.settings import Dedup
-from pipeline.settings import Identity as HeaderNames
+from pipeline.sections import Dedup
+from pipeline.sections import Identity as HeaderNames
 
 NAMES = HeaderNames()
 FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = "fresh", "duplicate", "stale", "old-epoch", "conflict"

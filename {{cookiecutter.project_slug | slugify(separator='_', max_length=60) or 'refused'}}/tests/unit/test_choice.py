@@ -7,22 +7,27 @@ from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from confluent_kafka import KafkaError
 from hypothesis import given
 from hypothesis import strategies as st
 from rich.console import Console
 from tests.support.reference import World, settings_for
 
-from pipeline.errors import BadSettings, SafeStop
-from pipeline.flow.stretch import Stretch
+from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
+from pipeline.flow.stretch import Stretch, name_of, targets
+from pipeline.flow.table import Table
+from pipeline.kafka import Fatal, producer_config
 from pipeline.lanes.plans import Plan
 from pipeline.lanes.topics import Topic
+from pipeline.lanes.weaker import Outlet
 from pipeline.local.compare import as_meant, table_of
 from pipeline.observe.audit.judge import judge
 from pipeline.observe.doctor import machine
 from pipeline.observe.doctor.reference import reference_topic
 from pipeline.observe.doctor.site import Site
 from pipeline.observe.progress import Observer
-from pipeline.settings import Delivery, Settings, build
+from pipeline.sections import Delivery
+from pipeline.settings import Settings, build
 
 if TYPE_CHECKING:
     from pipeline.observe.audit import AuditResult
@@ -56,6 +61,67 @@ def test_what_cannot_be_promised_is_refused_with_its_rule(delivery: dict[str, st
     with pytest.raises(BadSettings) as refused:
         settings_with(**delivery)
     assert str(refused.value) == f"settings: {line}"
+
+
+@pytest.mark.parametrize(
+    ("code", "failure", "line"),
+    [
+        (KafkaError.TOPIC_AUTHORIZATION_FAILED, Denied, "Write on Topic receipts is not allowed"),
+        (KafkaError.NOT_ENOUGH_REPLICAS, Fatal, r"not delivered: receipts \[2\]: NOT_ENOUGH_REPLICAS"),
+    ],
+)
+def test_what_a_cluster_denies_a_weaker_delivery_is_not_tried_again(
+    code: int, failure: type[PipelineError], line: str
+) -> None:
+    settings = settings_for("localhost:1")
+    outlet = Outlet(producer_config(settings, settings.transactional_id(0)))
+    answer: Any = SimpleNamespace(topic=lambda: "receipts", partition=lambda: 2)
+    outlet._note(KafkaError(code), answer)  # noqa: SLF001  as its producer calls it
+    with pytest.raises(failure, match=line):
+        outlet.send()
+
+
+def test_replays_into_other_topics_are_other_apps() -> None:
+    live = settings_for()
+    into = [["a-b"], ["a.b"], ["A-b"], ["receipts=a", "alerts=b"], ["receipts=b", "alerts=a"], ["x" * 99], ["x" * 98]]
+    names = [name_of(live, targets(live, one)) for one in into]
+    assert len(set(names)) == len(into)
+    assert names == [name_of(live, targets(live, one)) for one in into]
+    assert names[0].startswith("app-into-a-b-")
+    for name in names:
+        build({**live.model_dump(), "app": {"id": name}})
+
+
+def test_a_replay_goes_on_where_it_began_also_when_retention_has_taken_its_first_records() -> None:
+    live = settings_for()
+    stretch = Stretch(live, live, {}, {0: 10, 1: 20}, {0: 99, 1: 99}, {0: 10, 1: 15})
+    stretch.check_start({0: 10, 1: 20})
+    stretch.check_start({0: 3, 1: 20})
+    for began in ({0: 11, 1: 20}, {0: 10, 1: 19}, {0: 10, 1: 21}):
+        with pytest.raises(SafeStop, match="give the same --from to go on"):
+            stretch.check_start(began)
+
+
+def test_a_reference_topic_may_grow_and_one_that_is_created_anew_stops_the_job(monkeypatch: pytest.MonkeyPatch) -> None:
+    there = [Topic("accounts", (1, 2), 1, 1)]
+    asked: list[int] = []
+
+    def offsets(_: str, partitions: range, __: object) -> dict[int, int]:
+        asked.append(len(partitions))
+        return dict.fromkeys(partitions, 0)
+
+    topics = SimpleNamespace(one=lambda *_: there[-1], offsets=offsets)
+    monkeypatch.setattr("pipeline.flow.table.Topics", lambda _: topics)
+    given = {"topic": "accounts", "schema_file": "x"}
+    table = Table(build({**settings_for().model_dump(), "reference": given}))
+    table.refresh()
+    there.append(Topic("accounts", (1, 2), 3, 1))
+    table.refresh()
+    assert asked == [1, 3]
+    assert table.position == {0: 0, 1: 0, 2: 0}
+    there.append(Topic("accounts", (1, 3), 3, 1))
+    with pytest.raises(SafeStop, match="was deleted and created anew"):
+        table.refresh()
 
 
 def test_whole_batches_have_an_id_that_no_lane_has() -> None:

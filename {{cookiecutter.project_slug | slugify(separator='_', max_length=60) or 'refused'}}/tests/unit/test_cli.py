@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 # Nothing listens on this port.
 NOWHERE = "127.0.0.1:1"
-COMMANDS = ("run", "provision", "audit", "doctor", "watch", "demo", "compare", "replay")
+COMMANDS = ("run", "provision", "audit", "doctor", "state", "watch", "demo", "compare", "replay")
 # A wide terminal, so that no sentence is broken.
 WIDE = {"COLUMNS": "200", "TERM": "dumb", "NO_COLOR": "1"}
 SECONDS = 60.0

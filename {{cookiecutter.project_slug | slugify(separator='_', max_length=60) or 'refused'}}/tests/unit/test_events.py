@@ -12,7 +12,7 @@ from tests.support.reference import identity_of, outputs_of, settings_for
 from pipeline.lanes.ledger import Ledger
 from pipeline.local.malformed import UNDECODABLE, broken_stamps, stamp
 from pipeline.local.payments import ABORTED_PREFIX, Event, Kind, plan
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 VERDICTS = {
     Kind.PAYMENT: "fresh",

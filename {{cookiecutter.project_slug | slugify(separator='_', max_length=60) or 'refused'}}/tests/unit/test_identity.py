@@ -7,7 +7,7 @@ from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
 from pipeline.lanes.identity import Identity, headers, parse
-from pipeline.settings import Identity as Names
+from pipeline.sections import Identity as Names
 
 MAX_LONG = 9_223_372_036_854_775_807
 MAX_INT = 2_147_483_647

@@ -13,9 +13,9 @@ from tests.support.rows import Row, columnar
 from pipeline.lanes.columns import Columns
 from pipeline.lanes.judge import judge
 from pipeline.lanes.ledger import Ledger
-from pipeline.lanes.record import Counters, LaneRecord, decode, encode
-from pipeline.lanes.writer import added, advance
-from pipeline.settings import Dedup
+from pipeline.lanes.record import Counters, LaneRecord, added, decode, encode
+from pipeline.lanes.writer import advance
+from pipeline.sections import Dedup
 
 if TYPE_CHECKING:
     from pipeline.lanes.judge import Judged

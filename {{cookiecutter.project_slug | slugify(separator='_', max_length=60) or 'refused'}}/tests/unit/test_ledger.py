@@ -7,7 +7,7 @@ import pytest
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.recent import Verdict
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 Id = tuple[int, int]
 

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from pipeline.lanes.columns import ProducerState
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence

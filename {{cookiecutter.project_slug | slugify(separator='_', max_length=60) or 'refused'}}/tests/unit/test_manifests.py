@@ -125,7 +125,7 @@ def test_the_settings_of_an_overlay_are_settings_and_allowed(folder: Path, monke
     # In place, before it is rendered, the file holds no valid name of an app.
     environ = given | {"PIPELINE_APP__ID": "app", "PIPELINE_SOURCE__TOPIC": "source"}
     environ |= {"PIPELINE_CODEC__INPUT": "avro", "PIPELINE_CODEC__OUTPUT": "avro"}
-    environ |= {"PIPELINE_OUTPUT__DEAD_LETTER_TOPIC": "dead"}
+    environ |= {"PIPELINE_OUTPUT__DEAD_LETTER_TOPIC": "dead", "PIPELINE_WINDOWS__LATE_TOPIC": "late"}
     assert load(ROOT / "pipeline.toml", environ).metrics.address == "0.0.0.0"  # noqa: S104  the pod's own
     for name in given:
         section, key = name.removeprefix("PIPELINE_").lower().split("__")

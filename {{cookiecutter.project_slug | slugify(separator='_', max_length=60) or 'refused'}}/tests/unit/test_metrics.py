@@ -8,6 +8,7 @@ import shutil
 import subprocess
 import sys
 import time
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,12 +23,13 @@ from tests.support.rows import Row, columnar
 from pipeline.errors import SafeStop
 from pipeline.lanes.ledger import Ledger, cost
 from pipeline.lanes.report import BUCKETS, Commit, LaneReport
+from pipeline.lanes.token import Token
 from pipeline.observe import families
 from pipeline.observe.families import FAMILIES, KNOWN_VALUES, markdown
 from pipeline.observe.lag import NOTHING_UNREAD, Polled
 from pipeline.observe.metrics import STALE_SECONDS, Metrics
 from pipeline.observe.progress import Batch, Observer
-from pipeline.settings import Delivery
+from pipeline.sections import Delivery
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -72,8 +74,9 @@ def commit_of(*timestamps: int) -> Commit:
 
 
 def test_what_is_exposed_is_what_the_table_says(exposed: Exposed) -> None:
+    token = Token("query", 1, 1, b"", (4,))
     exposed.metrics.on_start(3, {0: lane()})
-    exposed.metrics.on_batch(batch(report(lane(next_offset=4), commit_of(NOW_MS))))
+    exposed.metrics.on_batch(batch(report(replace(lane(next_offset=4), token=token), commit_of(NOW_MS))))
     exposed.poll({0: 5}, {0: time.time()})
     found = {}
     for family in exposed.registry.collect():

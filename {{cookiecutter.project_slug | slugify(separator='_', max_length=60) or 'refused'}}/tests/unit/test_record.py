@@ -13,7 +13,7 @@ from pipeline.lanes.columns import Columns, ProducerState
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode, lane_key
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 MIN_LONG, MAX_LONG = -(2**63), 2**63 - 1
 MAX_INT = 2**31 - 1
@@ -94,10 +94,10 @@ def test_the_key_names_app_topic_and_partition() -> None:
     assert lane_key("shop", "payments", 7) == RECORD.key == b"shop.payments.7"
 
 
-@pytest.mark.parametrize("version", [0, 1, 255])
+@pytest.mark.parametrize("version", [0, 1, 4, 255])
 def test_another_version_stops_and_says_which_code_to_run(version: int) -> None:
     with pytest.raises(
-        SafeStop, match=rf"shop\.payments\.7: version {version}, .* reads version 2; run the code version"
+        SafeStop, match=rf"shop\.payments\.7: version {version}, .* reads versions 2 and 3; run the code version"
     ):
         decode(bytes([version]) + encode(RECORD)[1:], RECORD.key)
 

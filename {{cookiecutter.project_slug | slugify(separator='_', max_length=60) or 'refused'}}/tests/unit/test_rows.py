@@ -14,7 +14,7 @@ from pipeline.errors import SafeStop
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.identity import parse
 from pipeline.lanes.rows import Chunk, chunks, lane_rows
-from pipeline.settings import Identity
+from pipeline.sections import Identity
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

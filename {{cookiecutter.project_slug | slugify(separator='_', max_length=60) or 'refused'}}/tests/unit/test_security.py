@@ -9,7 +9,7 @@ import pytest
 from confluent_kafka.admin import AdminClient
 
 from pipeline import cli, effective
-from pipeline.acls import of_run, printed
+from pipeline.acls import of_provision, of_run, printed
 from pipeline.address import Address, access_of, entry, java_entry
 from pipeline.errors import BadSettings
 from pipeline.local.demo import without_locks
@@ -311,6 +311,39 @@ def test_two_ways_in_need_the_group_on_both_sides() -> None:
     ]
     new = {"source": {**LEAST["source"], "new_partitions": "provision"}}
     assert any(acl.operation == "Create" for acl in of_run(build({**LEAST, **new})))
+
+
+def allowed(*sections: dict[str, Any]) -> set[str]:
+    """Return what `run` needs with these sections, as errors name it."""
+    given = {name: {**LEAST.get(name, {}), **keys} for part in sections for name, keys in part.items()}
+    return {str(acl) for acl in of_run(build({**LEAST, **given}))}
+
+
+def test_reference_data_needs_its_topic_and_that_of_the_plans_and_nothing_else_does() -> None:
+    table = {"reference": {"topic": "accounts", "schema_file": "accounts.avsc"}}
+    plans = "on Topic shop.payments.plans"
+    more = {"Read on Topic accounts", f"Read {plans}", f"Write {plans}", f"DescribeConfigs {plans}"}
+    assert allowed(table) - allowed() == more
+    settings = build({**LEAST, **table})
+    assert f"Create {plans}" in map(str, of_provision(settings))
+    assert next(acl for acl in of_run(settings) if acl.name == "accounts").cluster == settings.source.bootstrap
+
+
+def test_every_transactional_id_lies_under_the_one_prefix_that_is_allowed() -> None:
+    settings = build(LEAST)
+    [allowed_one] = [acl for acl in of_run(settings) if acl.resource == "TransactionalId"]
+    assert allowed_one.prefixed
+    for name in (settings.batch_id, settings.plan_id, settings.transactional_id(0), settings.transactional_id(10_000)):
+        assert name.startswith(allowed_one.name)
+
+
+def test_the_shuffled_path_needs_no_more_than_the_lanes_do_and_late_events_only_their_topic() -> None:
+    folder = {"spark": {"checkpoint": "x"}}
+    dedup = {"dedup": {"strategy": "window"}, **folder}
+    assert allowed(dedup) == allowed()
+    late = {"flow": {"path": "windows"}, "windows": {"late_topic": "late"}, **folder}
+    topics = {"output": {"topics": ["receipts", "late"]}}
+    assert allowed({**late, **topics}) - allowed() == {"Write on Topic late", "DescribeConfigs on Topic late"}
 
 
 def test_the_demo_s_own_broker_is_enteredwithout_locks(tmp_path: Path) -> None:

@@ -17,6 +17,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 LONG = "x" * 249
+# The least for each of the two that take the shuffled path.
+SHUFFLED = {"dedup__strategy": "window", "spark__checkpoint": "x"}
+WINDOWS = {"flow__path": "windows", "windows__late": "drop", "spark__checkpoint": "x"}
 
 
 def values(**changed: Any) -> dict[str, dict[str, Any]]:
@@ -119,6 +122,15 @@ def test_settings_are_frozen() -> None:
         ({"dedup__hashes": -1}, "dedup.hashes", "-1", "must be at least 0"),
         ({"dedup__ledger_bytes": 1_023}, "dedup.ledger_bytes", "1023", "must be at least 1024"),
         ({"dedup__stale": "keep"}, "dedup.stale", "'keep'", "must be 'dead-letter' or 'drop'"),
+        ({"dedup__strategy": "any"}, "dedup.strategy", "'any'", "must be 'sequence' or 'window'"),
+        ({"dedup__horizon_seconds": 0}, "dedup.horizon_seconds", "0", "must be at least 1"),
+        ({"dedup__id_column": ""}, "dedup.id_column", "''", "at least 1 character"),
+        ({"flow__path": "shuffled"}, "flow.path", "'shuffled'", "must be 'lanes' or 'windows'"),
+        ({"windows__time": ""}, "windows.time", "''", "at least 1 character"),
+        ({"windows__watermark_seconds": -1}, "windows.watermark_seconds", "-1", "must be at least 0"),
+        ({"windows__ahead_seconds": -1}, "windows.ahead_seconds", "-1", "must be at least 0"),
+        ({"windows__late": "keep"}, "windows.late", "'keep'", "must be 'drop', 'aside' or 'correct'"),
+        ({"windows__late_topic": "a b"}, "windows.late_topic", "'a b'", "1 to 249 letters"),
         ({"transaction__timeout_ms": 999}, "transaction.timeout_ms", "999", "must be at least 1000"),
         ({"transaction__chunk_rows": 0}, "transaction.chunk_rows", "0", "must be at least 1"),
         ({"transaction__connections": "few"}, "transaction.connections", "'few'", "must be 'all' or 'needed'"),
@@ -215,7 +227,7 @@ def test_a_missing_section_is_named() -> None:
         ({"source__topics": "payments"}, "source.topics: unknown; did you mean topic?"),
         ({"transaction__chunk_second": 3}, "transaction.chunk_second: unknown; did you mean chunk_seconds?"),
         ({"outputs__topics": []}, "outputs: unknown; did you mean output?"),
-        ({"kafka__topic": "x"}, "kafka: unknown; known are app, source, output, identity, dedup, transaction,"),
+        ({"kafka__topic": "x"}, "kafka: unknown; known are app, source, output, flow, windows, identity, dedup,"),
     ],
 )
 def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str, Any], line: str) -> None:
@@ -255,10 +267,62 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
             {"codec__input": "bytes", "codec__input_framing": "confluent", "codec__registry_url": "http://registry"},
             "codec.input_framing = 'confluent': codec.input = 'bytes' takes values as they are; use 'plain'",
         ),
+        (
+            {"flow__path": "windows", "dedup__strategy": "window", "spark__checkpoint": "x"},
+            "dedup.strategy = 'window': Spark has one watermark for a query, and windows of event time need it",
+        ),
+        ({"dedup__strategy": "window"}, "spark.checkpoint = '': on the shuffled path the state is in the checkpoint"),
+        (
+            {"flow__path": "windows", "spark__checkpoint": "x"},
+            "windows.late_topic = 'late': late events are written there; add it to output.topics",
+        ),
+        (
+            {**SHUFFLED, "delivery__semantics": "at-least-once"},
+            "delivery.semantics = 'at-least-once': with dedup.strategy = 'window' delivery is always 'exactly-once'",
+        ),
+        (
+            {**SHUFFLED, "delivery__semantics": "at-most-once"},
+            "delivery.semantics = 'at-most-once': with dedup.strategy = 'window' delivery is always 'exactly-once'",
+        ),
+        (
+            {**WINDOWS, "delivery__semantics": "at-least-once"},
+            "delivery.semantics = 'at-least-once': with flow.path = 'windows' delivery is always 'exactly-once'",
+        ),
+        (
+            {**WINDOWS, "delivery__atomicity": "batch"},
+            "delivery.atomicity = 'batch': with flow.path = 'windows' each lane has its own transaction; use 'lane'",
+        ),
+        (
+            {**SHUFFLED, "spark__master": "spark://host:7077"},
+            "spark.checkpoint = 'x': a path is each machine's own, but all executors of spark://host:7077 must see",
+        ),
+        (
+            {**SHUFFLED, "reference__topic": "accounts", "reference__schema_file": "x"},
+            "reference.topic = 'accounts': no enrichment with dedup.strategy = 'window'",
+        ),
     ],
 )
 def test_settings_that_contradict_each_other_are_refused(changed: dict[str, Any], line: str) -> None:
     assert refused(**changed).startswith(f"pipeline.toml: {line}")
+
+
+@pytest.mark.parametrize("path", [SHUFFLED, WINDOWS])
+def test_the_shuffled_path_is_taken_with_the_delivery_that_it_has(path: dict[str, Any]) -> None:
+    settings = build(values(**path, delivery__semantics="exactly-once", delivery__atomicity="lane"))
+    assert settings.shuffled
+    assert not settings.late_topic
+
+
+@pytest.mark.parametrize("place", ["hdfs://name/x", "s3a://bucket/x", "file:///mnt/x"])
+def test_state_on_a_cluster_is_kept_where_all_executors_see_it(place: str) -> None:
+    assert build(values(**{**SHUFFLED, "spark__checkpoint": place}, spark__master="yarn")).shuffled
+    assert not build(values(spark__checkpoint="x", spark__master="yarn")).shuffled
+
+
+def test_late_events_have_a_topic_only_where_they_are_kept() -> None:
+    kept = {**WINDOWS, "windows__late": "aside", "windows__late_topic": "alerts"}
+    assert build(values(**kept)).late_topic == "alerts"
+    assert not build(values(windows__late_topic="alerts")).late_topic
 
 
 def test_a_chunk_of_half_the_time_out_is_taken() -> None:

@@ -11,7 +11,7 @@ from tests.support.rows import HEADERS, NAMES
 
 from pipeline.lanes.identity import parse
 from pipeline.lanes.stamps import Stamps, stamps
-from pipeline.settings import Identity
+from pipeline.sections import Identity
 
 # The time of an example says nothing on a busy machine; no file is left in the source tree.
 quiet = settings(deadline=None, database=None, max_examples=300)

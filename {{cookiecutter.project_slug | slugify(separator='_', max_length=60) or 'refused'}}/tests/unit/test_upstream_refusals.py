@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from pipeline.errors import BadSettings, PipelineError
-from pipeline.settings import Identity as Names
+from pipeline.sections import Identity as Names
 from pipeline.upstream import StampedProducer, StampedTransaction
 from pipeline.upstream_attempt import attempt_config
 

@@ -13,7 +13,7 @@ from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.stamps import Stamps
 from pipeline.lanes.verdicts import UNKNOWN, VERDICTS, verdicts
-from pipeline.settings import Dedup
+from pipeline.sections import Dedup
 
 Record = tuple[Identity, int]
 

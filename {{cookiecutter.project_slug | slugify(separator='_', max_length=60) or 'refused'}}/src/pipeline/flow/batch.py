@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from pipeline.lanes.writer import LaneTask
+    from pipeline.lanes.task import LaneTask
 
 # A record handed over travels with every task of the batch; a larger one is cheaper for its own task to read.
 HAND_OVER_BYTES = 65_536
@@ -47,11 +47,12 @@ class Lanes:
     def tasks(self, ranges: Iterable[tuple[int, int, int]]) -> list[LaneTask]:
         """A task for each range, in the order of Spark's tasks."""
         return [
-            replace(self.task, partition=partition, first=first, until=until, recalled=self._handed_over(partition))
+            replace(self.task, partition=partition, first=first, until=until, recalled=self.handed_over(partition))
             for partition, first, until in ranges
         ]
 
-    def _handed_over(self, partition: int) -> Recalled | None:
+    def handed_over(self, partition: int) -> Recalled | None:
+        """What a task may be told of its lane."""
         recalled = self.recalled[partition]
         return recalled if len(recalled.value) <= HAND_OVER_BYTES else None
 

@@ -8,7 +8,6 @@ written, and a file that Spark could not read, stop it as well, by name.
 from __future__ import annotations
 
 import json
-import re
 from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -16,6 +15,8 @@ from typing import TYPE_CHECKING, Any
 from py4j.protocol import Py4JJavaError
 
 from pipeline.errors import SafeStop
+from pipeline.lanes.token import RESET
+from pipeline.rules import URI
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -27,8 +28,6 @@ if TYPE_CHECKING:
 # More than a disk has left that is full: a smaller file might find room in a block that is already taken.
 PROBE_BYTES = 8_192
 PROBE = ".probe"
-# As Hadoop tells a URI from a path: hdfs://name/x and file:/x are the former.
-URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 LOCAL = "file://"
 
 
@@ -61,8 +60,9 @@ def check_checkpoint(spark: SparkSession, folder: str, settings: Settings, next_
 class Files:
     """The checkpoint as Spark sees it: through Hadoop's file systems, which have no Python face."""
 
-    def __init__(self, spark: SparkSession, folder: str) -> None:
-        """Nothing is read yet."""
+    def __init__(self, spark: SparkSession, folder: str, *, holds_state: bool = False) -> None:
+        """Nothing is read yet; a folder that `holds_state` is never to be deleted."""
+        self._holds_state = holds_state
         self._jvm = spark.sparkContext._jvm  # noqa: SLF001
         self._folder = folder
         self.shown = folder.removeprefix(LOCAL)  # as a person would type it
@@ -80,10 +80,7 @@ class Files:
                 stream.close()
             self._files.delete(path, False)  # noqa: FBT003  not recursively
         except Py4JJavaError as error:
-            msg = (
-                f"checkpoint folder ({self.shown}) cannot be written ({_cause(error)}): make room for it, or allow "
-                "it, or name another folder in spark.checkpoint; nothing is lost by that"
-            )
+            msg = unwritable(self.shown, _cause(error), holds_state=self._holds_state)
             with suppress(Py4JJavaError):
                 self._files.delete(path, False)  # noqa: FBT003
             raise SafeStop(msg) from error
@@ -103,6 +100,18 @@ class Files:
         if done is None or not self._files.exists(self._path(self._folder, f"offsets/{done}")):
             return {}
         return self._offsets(done)
+
+    def query_id(self) -> str:
+        """The id of the query whose checkpoint this is; empty if there is none yet."""
+        if not self._files.exists(self._path(self._folder, "metadata")):
+            return ""
+        return str(self._read("metadata", lines=1)[0]["id"])
+
+    def planned(self, batch: int) -> list[dict[str, Any]] | None:
+        """What Spark noted of a batch before it began: watermark, time and settings, then the offsets of its source."""
+        if not self._files.exists(self._path(self._folder, f"offsets/{batch}")):
+            return None
+        return self._read(f"offsets/{batch}", lines=2, version=True)
 
     def _offsets(self, batch: int) -> dict[str, dict[str, int]]:
         """A batch's line for each source, behind its metadata: there is one."""
@@ -129,15 +138,26 @@ class Files:
                 msg = f"{len(found)} of {lines} lines"
                 raise ValueError(msg)  # noqa: TRY301  told below, as any other damage
         except (Py4JJavaError, ValueError) as error:
-            msg = (
-                f"checkpoint file {self.shown}/{name} is damaged ({_cause(error)}): nothing is lost; "
-                f"delete the checkpoint folder ({self.shown}) and start again"
-            )
+            msg = damaged(self.shown, name, _cause(error), holds_state=self._holds_state)
             raise SafeStop(msg) from error
         return found
 
     def _path(self, *parts: str) -> Any:
         return self._jvm.org.apache.hadoop.fs.Path(*parts)
+
+
+def unwritable(folder: str, cause: str, *, holds_state: bool) -> str:
+    """The line for a folder without room."""
+    other = "" if holds_state else ", or name another folder in spark.checkpoint; nothing is lost by that"
+    return f"checkpoint folder ({folder}) cannot be written ({cause}): make room for it, or allow it{other}"
+
+
+def damaged(folder: str, name: str, cause: str, *, holds_state: bool) -> str:
+    """The line for a file that Spark could not read; where it holds state, deleting it would lose all of that."""
+    to_do = f"nothing is lost; delete the checkpoint folder ({folder}) and start again"
+    if holds_state:
+        to_do = f"the state is in this folder alone; restore it from a copy, {RESET}"
+    return f"checkpoint file {folder}/{name} is damaged ({cause}): {to_do}"
 
 
 def _cause(error: Exception) -> str:

@@ -33,7 +33,7 @@ if TYPE_CHECKING:
     from pyspark.sql import DataFrame
     from pyspark.sql.types import DataType, StructType
 
-    from pipeline.settings import Codec as CodecSettings
+    from pipeline.sections import Codec as CodecSettings
     from pipeline.settings import Settings
 
 # Values that nobody reads: one column of bytes, null for a tombstone.
@@ -130,7 +130,9 @@ class Codec:
 def codec_of(settings: Settings) -> Codec:
     """Read and check all schemas that the settings name."""
     given = settings.codec
-    outputs = {topic: _output(given, topic) for topic in settings.output.topics} if given.output == "avro" else {}
+    # What stands in the topic of late events are source records, as they came.
+    topics = [topic for topic in settings.output.topics if topic != settings.late_topic]
+    outputs = {topic: _output(given, topic) for topic in topics} if given.output == "avro" else {}
     if given.input == "bytes":
         return Codec(given, Reader.of(AS_IT_IS), "", outputs)
     where = f"codec.schema_file = {given.schema_file!r}"

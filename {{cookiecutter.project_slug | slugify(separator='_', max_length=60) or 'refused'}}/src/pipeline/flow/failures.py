@@ -76,6 +76,11 @@ def _denial(text: str, settings: Settings) -> Denied | None:
 def checkpoint_failure(text: str, settings: Settings) -> PipelineError | None:
     """The error, if it is the checkpoint that Spark cannot go on with."""
     folder = f"checkpoint folder ({settings.spark.checkpoint or 'temporary'})"
+    if DATA_LOSS.search(text) and settings.shuffled:
+        return SafeStop(
+            f"Spark finds records of {settings.source.topic} missing that it must read to go on from its {folder}; "
+            "restore them, or give the job another app.id and checkpoint, and provision it"
+        )
     if DATA_LOSS.search(text):
         return SafeStop(
             f"Spark finds records of {settings.source.topic} missing: its checkpoint does not fit the log; "

@@ -7,7 +7,8 @@
     lanes                   fence, recall, skip, judge, write, report, in each task
     observe                 figures from the committed lane records, progress to a consumer group
 
-Guarantee: Kafka alone says what was written. Spark's checkpoint is a hint that may be deleted, old, or shared.
+Guarantee: Kafka alone says what was written. Spark's checkpoint is a hint that may be deleted, old, or shared. With
+windows, or dedup of any id, the shuffled path stands between codec and lanes (`path.py`), and its state is in there.
 """
 
 from __future__ import annotations
@@ -26,32 +27,29 @@ from pyspark.errors import StreamingQueryException
 from pipeline.acls import clearest
 from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
-from pipeline.flow.batch import Lanes, write_batch
-from pipeline.flow.checkpoint import check_checkpoint, location
+from pipeline.flow.batch import Lanes
+from pipeline.flow.checkpoint import location
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
+from pipeline.flow.path import next_offsets, path_of, started
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
-from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
 from pipeline.flow.shutdown import close_lanes
-from pipeline.flow.source import as_rows, batch, stream
-from pipeline.flow.transform import transform
-from pipeline.flow.usercode import rows_of, transform_checked
 from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
-from pipeline.lanes.record import decode as decode_record
 from pipeline.lanes.takeover import take_over
 from pipeline.observe.progress import Batch, Observer
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Mapping
+    from collections.abc import Callable
 
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
     from pyspark.sql.streaming import StreamingQuery
 
     from pipeline.flow.codec import Codec
+    from pipeline.flow.path import Path as FlowPath
     from pipeline.flow.preflight import Checked
-    from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
     from pipeline.settings import Settings
 
 # How often the driver looks whether it was told to stop, and whether the source topic is still the same.
@@ -69,7 +67,7 @@ class Job:
     settings: Settings
     observer: Observer
     until_caught_up: bool = False
-    transform: Callable[[DataFrame], DataFrame] = transform
+    transform: Callable[[DataFrame], DataFrame] | None = None  # the user's file for the path, unless given
 
     def __post_init__(self) -> None:
         """Nothing is connected before `run`."""
@@ -84,11 +82,11 @@ class Job:
             spark = session(self.settings)
             exits.callback(stop_spark, spark)
             check_session(spark)
-            self._reference = Reference(self.settings, spark)
-            transform_checked(spark, self._rows(codec), codec)
+            path = path_of(self.settings, spark, codec, self.transform)
+            path.check()
             while True:
                 try:
-                    self._stream(spark, codec)
+                    self._stream(path, codec)
                 except PartitionsAdded:
                     if self.settings.source.new_partitions == "stop":
                         raise
@@ -99,7 +97,7 @@ class Job:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
 
-    def _stream(self, spark: SparkSession, codec: Codec) -> None:
+    def _stream(self, path: FlowPath, codec: Codec) -> None:
         """Take the lanes over and run the query until it ends."""
         self._failure = None
         checked = check_topics(self.settings)
@@ -110,14 +108,14 @@ class Job:
         fault_point("before query")
         with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
             folder = location(self.settings, scratch)
-            check_checkpoint(spark, folder, self.settings, next_offsets(recalled))
+            path.check_folder(folder, recalled)
             stop_file = Path(scratch, "stop")
             task = checked.task(self.settings, run, codec, stop_file)
             self._lanes = Lanes(task, recalled)
-            self._finish(spark, codec, run, checked)
-            raw = stream(spark, self.settings, next_offsets(self._lanes.recalled))
-            writer = raw.writeStream.foreachBatch(self._on_batch(self._rows(codec), checked, stop_file))
-            query = writer.option("checkpointLocation", folder).trigger(**self._trigger()).start()
+            self._finish(path, run, checked)
+            frame = path.frame(folder, self._lanes.recalled)
+            writer = frame.writeStream.foreachBatch(self._on_batch(path, checked, stop_file))
+            query = started(writer.option("checkpointLocation", folder).trigger(**self._trigger()))
             try:
                 self._wait(query, checked)
             finally:
@@ -125,22 +123,18 @@ class Job:
                 self._close(query)
             self._raise_failure(checked)
 
-    def _rows(self, codec: Codec) -> Callable[[DataFrame], DataFrame]:
-        return rows_of(self._reference.bound(self.transform), codec)
-
-    def _finish(self, spark: SparkSession, codec: Codec, run: int, checked: Checked) -> None:
-        """What an earlier run left of a batch, with the reference data that the batch was begun with."""
-        offsets = next_offsets(self._lanes.recalled)
-        left = self._reference.take_over(run, offsets)
-        if not left:
-            return
-        self.observer.say("finishing a batch of an earlier run, with the reference data it was begun with")
+    def _finish(self, path: FlowPath, run: int, checked: Checked) -> None:
+        """What an earlier run left of a batch that must be ended as it was begun."""
         progress = Batch(-1)
-        raw = as_rows(spark, batch(spark, self.settings, left))
         try:
-            reports = write_batch(raw, self._rows(codec), self._lanes)
+            reports = path.finish(run, self._lanes, self.observer.say)
         except Exception as error:
-            raise failure_of(error, self.settings, checked, offsets) from error
+            raise failure_of(error, self.settings, checked, next_offsets(self._lanes.recalled)) from error
+        if reports:
+            self._settle(progress, reports)
+
+    def _settle(self, progress: Batch, reports: list[LaneReport]) -> None:
+        """Take over what was committed, tell it, and only then stop if a task said so."""
         self._lanes = self._lanes.after(reports)
         self.observer.on_batch(progress.done(reports))
         for report in reports:
@@ -151,9 +145,7 @@ class Job:
             return {"availableNow": True}
         return {"processingTime": f"{self.settings.spark.trigger_seconds} seconds"}
 
-    def _on_batch(
-        self, rows: Callable[[DataFrame], DataFrame], checked: Checked, stop_file: Path
-    ) -> Callable[[DataFrame, int], None]:
+    def _on_batch(self, path: FlowPath, checked: Checked, stop_file: Path) -> Callable[[DataFrame, int], None]:
         def on_batch(batch: DataFrame, batch_id: int) -> None:
             self._in_batch = True  # before the look at the stop file; `_close` looks the other way round
             try:
@@ -163,12 +155,9 @@ class Job:
                 fault_point("before batch")
                 _watch_patiently(checked, stop_file)
                 progress = Batch(batch_id)
-                reports = write_batch(batch, rows, self._lanes, self._reference.before_batch)
+                reports = path.write(batch, batch_id, self._lanes)
                 fault_point("after batch")
-                self._lanes = self._lanes.after(reports)
-                self.observer.on_batch(progress.done(reports))
-                for report in reports:  # what was committed has been told by now
-                    report.raise_stop()
+                self._settle(progress, reports)
             except BaseException as error:  # noqa: BLE001  noted here, and raised where the job is run
                 self._failure = self._failure or error
                 # Spark looks through the text of what is raised here, and overflows its stack on a long one.
@@ -231,8 +220,3 @@ def _watch_patiently(checked: Checked, stop_file: Path) -> None:
         except Unreachable:
             if stop_file.exists() or time.monotonic() > deadline:
                 raise
-
-
-def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:
-    """Where each lane goes on."""
-    return {partition: decode_record(lane.value).next_offset for partition, lane in recalled.items()}

@@ -24,7 +24,7 @@ BROADCAST_JOINS = frozenset({"BroadcastHashJoin", "BroadcastNestedLoopJoin"})
 
 CONDITION = "to drop an event write `output(...).when(condition)`; an event without outputs is dropped on purpose"
 SEVERAL = "to write several records pass several outputs to `emit(...)`, each with its own `.when(condition)`"
-SHUFFLE = "results of a shuffle have no source offset; the lanes path is row by row"
+SHUFFLE = 'results of a shuffle have no source offset: for windows and sums use flow.path = "windows" and windows.py'
 JOIN = "write `events.join(broadcast(table), on=..., how='left')`: events on the left, one match at most"
 REMEDIES = {
     "Filter": CONDITION,

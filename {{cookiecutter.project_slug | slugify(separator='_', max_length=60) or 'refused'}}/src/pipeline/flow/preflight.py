@@ -15,8 +15,8 @@ from pipeline.acls import check as check_acls
 from pipeline.errors import SafeStop
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
+from pipeline.lanes.task import LaneTask
 from pipeline.lanes.topics import Topic, Topics
-from pipeline.lanes.writer import LaneTask
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -26,6 +26,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 PROVISION = "run `pipeline provision`"
+ACCEPT_LOSS = "run `pipeline provision --accept-loss`"
 
 
 class PartitionsAdded(SafeStop):
@@ -115,9 +116,10 @@ def check_log(settings: Settings, next_offsets: Mapping[int, int]) -> None:
     latest = topics.offsets(name, next_offsets, OffsetSpec.latest(), committed=False)
     for partition, offset in sorted(next_offsets.items()):
         if offset < earliest[partition]:
+            otherwise = "give the job another app.id and checkpoint" if settings.shuffled else ACCEPT_LOSS
             msg = (
                 f"source topic {name} [{partition}]: offsets {offset} to {earliest[partition] - 1} were deleted by "
-                f"retention before they were read; restore them, or run `pipeline provision --accept-loss`"
+                f"retention before they were read; restore them, or {otherwise}"
             )
             raise SafeStop(msg)
         if offset > latest[partition]:

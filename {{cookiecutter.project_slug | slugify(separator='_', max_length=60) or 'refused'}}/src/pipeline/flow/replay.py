@@ -16,12 +16,12 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import PipelineError, SafeStop, Stopped, Unreachable
+from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of
-from pipeline.flow.job import next_offsets
+from pipeline.flow.path import next_offsets
 from pipeline.flow.preflight import check_log, check_topics
 from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
@@ -40,7 +40,6 @@ if TYPE_CHECKING:
 
     from pipeline.flow.ranges import Range
     from pipeline.flow.stretch import Stretch
-    from pipeline.lanes.recall import Recalled
     from pipeline.observe.progress import Observer
 
 
@@ -75,7 +74,7 @@ class Replay:
             transform_checked(spark, rows, codec)
             checked = check_topics(self.settings)
             run, recalled = take_over(self.settings, checked.source)
-            self._check_start(recalled)
+            self.stretch.check_start({number: decode(lane.value).start_offset for number, lane in recalled.items()})
             check_log(self.settings, next_offsets(recalled))
             self.observer.on_start(run, recalled, self.settings.delivery)
             with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
@@ -83,7 +82,7 @@ class Replay:
                 task = checked.task(self.settings, run, codec, stop_file)
                 limits = {**checked.topic_bytes, **self._limits(checked.topic_bytes)}
                 task = replace(task, topic_bytes=limits, into=self.stretch.into)
-                foreign = False
+                failure, foreign = None, False
                 try:
                     lanes = Lanes(task, recalled)
                     if left := reference.take_over(run, next_offsets(recalled)):
@@ -91,12 +90,14 @@ class Replay:
                     return self._batches(spark, rows, lanes, reference)
                 except Exception as error:
                     foreign = not isinstance(error, PipelineError)
-                    raise failure_of(error, self.settings, checked, next_offsets(recalled)) from error
+                    failure = failure_of(error, self.settings, checked, next_offsets(recalled))
+                    raise failure from error
                 finally:
                     self._stop_file = None
                     stop_file.touch()
-                    with suppress(Unreachable):  # the next run fences what this one could not
-                        close_lanes(self.settings, len(recalled), workers_may_run=foreign)
+                    if not isinstance(failure, Replaced):  # a newer run owns the lanes then
+                        with suppress(Unreachable, Denied):  # the next run fences what this one could not
+                            close_lanes(self.settings, len(recalled), workers_may_run=foreign)
         finally:
             stop_spark(spark)
 
@@ -142,14 +143,3 @@ class Replay:
     def _limits(self, topic_bytes: Mapping[str, int]) -> dict[str, int]:
         """What a record may have under the name that the transform gives its topic."""
         return {old: topic_bytes[new] for old, new in self.stretch.into.items()}
-
-    def _check_start(self, recalled: Mapping[int, Recalled]) -> None:
-        """A replay that is taken up again began where it is told to begin."""
-        for partition, lane in sorted(recalled.items()):
-            began = decode(lane.value).start_offset
-            if began != self.stretch.first[partition]:
-                msg = (
-                    f"replay {self.settings.app.id} began at offset {began} of partition {partition}, not at "
-                    f"{self.stretch.first[partition]}: give the same --from to go on, or another --into or --app"
-                )
-                raise SafeStop(msg)

@@ -8,12 +8,13 @@ from __future__ import annotations
 
 import json
 import re
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from hashlib import sha256
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
-from pipeline.errors import BadSettings
+from pipeline.errors import BadSettings, SafeStop
 from pipeline.lanes.provision import start_offsets
 from pipeline.lanes.topics import Topics
 from pipeline.settings import Settings, build
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
 
 APP_CHARACTERS = 80
+DIGEST_CHARACTERS = 8
 
 
 @dataclass(frozen=True)
@@ -33,6 +35,7 @@ class Stretch:
     into: Mapping[str, str]
     first: Mapping[int, int]
     until: Mapping[int, int]
+    low: Mapping[int, int] = field(default_factory=dict)  # where the log begins by now
 
     def left(self, next_offsets: Mapping[int, int]) -> int:
         """How many offsets are not replayed yet."""
@@ -40,6 +43,17 @@ class Stretch:
             max(until - next_offsets.get(partition, self.first[partition]), 0)
             for partition, until in self.until.items()
         )
+
+    def check_start(self, began: Mapping[int, int]) -> None:
+        """A replay that is taken up again began where it is told to begin, unless retention took that since."""
+        for partition, offset in sorted(began.items()):
+            told = self.first[partition]
+            if offset != told and not offset < told == self.low.get(partition):
+                msg = (
+                    f"replay {self.settings.app.id} began at offset {offset} of partition {partition}, not at {told}: "
+                    "give the same --from to go on, or another --into or --app"
+                )
+                raise SafeStop(msg)
 
     def next_ranges(self, next_offsets: Mapping[int, int]) -> dict[int, tuple[int, int]]:
         """The next batch: `source.max_offsets_per_trigger` in all, shared by what each partition has left."""
@@ -54,11 +68,17 @@ class Stretch:
 
 def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: str = "") -> Stretch:
     """Resolve a command; nothing is created by it."""
+    if live.shuffled:
+        msg = (
+            "replay is for the lanes path: state of the shuffled path cannot be cut at an offset; to compute a stretch "
+            "anew, give a job another app.id, checkpoint, topics and source.start, and run it"
+        )
+        raise BadSettings(msg)
     topics = Topics(live.source.bootstrap)
     source = topics.one(live.source.topic, "source topic")
     lanes = range(source.partitions)
     renamed = targets(live, into)
-    name = app or _name(live, renamed)
+    name = app or name_of(live, renamed)
     settings = _settings(live, name, renamed, _position(start, lanes))
     low = topics.offsets(source.name, lanes, OffsetSpec.earliest())
     high = topics.offsets(source.name, lanes, OffsetSpec.latest())
@@ -70,7 +90,7 @@ def stretch_of(live: Settings, start: str, end: str, into: Sequence[str], app: s
         raise BadSettings(msg)
     # In this form it names the same offsets for ever.
     begins = f"offsets:{json.dumps({str(lane): offset for lane, offset in bounded[0].items()})}"
-    return Stretch(live, _settings(live, name, renamed, begins), renamed, *bounded)
+    return Stretch(live, _settings(live, name, renamed, begins), renamed, bounded[0], bounded[1], low)
 
 
 def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
@@ -85,16 +105,18 @@ def targets(live: Settings, into: Sequence[str]) -> dict[str, str]:
         )
         raise BadSettings(msg)
     renamed = {**named, **dict.fromkeys(missing, rest[0] if rest else "")}
-    taken = {live.source.topic, live.lane_topic, live.output.dead_letter_topic, *live.output.topics}
+    taken = {live.source.topic, live.lane_topic, live.plan_topic, live.output.dead_letter_topic, *live.output.topics}
     if clash := taken & set(renamed.values()):
         msg = f"--into: {', '.join(sorted(clash))} belongs to the live app; a replay writes to topics of its own"
         raise BadSettings(msg)
     return renamed
 
 
-def _name(live: Settings, renamed: Mapping[str, str]) -> str:
+def name_of(live: Settings, renamed: Mapping[str, str]) -> str:
+    """An app id for people, and a digest: two replays under one id would pass for one, and the second write nothing."""
     target = re.sub(r"[^a-z0-9_-]", "-", "-".join(dict.fromkeys(renamed.values())).lower())
-    return f"{live.app.id}-into-{target}"[:APP_CHARACTERS]
+    digest = sha256(json.dumps(renamed, sort_keys=True).encode()).hexdigest()[:DIGEST_CHARACTERS]
+    return f"{f'{live.app.id}-into-{target}'[: APP_CHARACTERS - DIGEST_CHARACTERS - 1]}-{digest}"
 
 
 def _position(text: str, lanes: range) -> str:

@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 
     from confluent_kafka import Message
 
+    from pipeline.lanes.topics import Topic
     from pipeline.settings import Settings
 
 
@@ -36,14 +37,24 @@ class Table:
         self._topic = settings.reference.topic
         self._most = settings.reference.max_keys
         self._topics = Topics(self._bootstrap)
-        self._partitions = range(self._topics.one(self._topic, "reference topic").partitions)
+        self._id = self._now().id
         self.items: dict[bytes, bytes] = {}
         self.position: dict[int, int] = {}
         self.version = 0  # raised by each change, for those who keep something made of it
 
     def refresh(self) -> None:
-        """Read on to the end of what is committed now."""
-        self._read_to(self._topics.offsets(self._topic, self._partitions, OffsetSpec.latest()))
+        """Read on to the end of what is committed now, in all partitions that the topic has by now."""
+        now = self._now()
+        if now.id != self._id:
+            msg = (
+                f"reference topic {self._topic} was deleted and created anew while the job ran: what was read of it "
+                "says nothing of what it holds now; start again, to read it from its beginning"
+            )
+            raise SafeStop(msg)
+        self._read_to(self._topics.offsets(self._topic, range(now.partitions), OffsetSpec.latest()))
+
+    def _now(self) -> Topic:
+        return self._topics.one(self._topic, "reference topic")
 
     def rebuild(self, position: Mapping[int, int]) -> None:
         """Read from the beginning to a position of the past."""
@@ -82,9 +93,9 @@ class Table:
         waiting = {number for number, end in ends.items() if self.position.get(number, 0) < end}
         if not waiting:
             return
-        where = f"reference topic {self._topic}"
+        where, needs = f"reference topic {self._topic}", f"Read on Topic {self._topic}"
         with closing(Consumer(consumer_config(self._bootstrap))) as consumer:
-            with mapped(where):
+            with mapped(where, needs):
                 consumer.assign([TopicPartition(self._topic, number, starts[number]) for number in waiting])
             deadline = time.monotonic() + REQUEST_SECONDS
             while waiting:
@@ -95,7 +106,7 @@ class Table:
                 deadline = time.monotonic() + REQUEST_SECONDS
                 error, number = message.error(), message.partition()
                 if error is not None and error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's code
-                    with mapped(where):
+                    with mapped(where, needs):
                         raise KafkaException(error)
                 if error is None and number in waiting and message.offset() < ends[number]:
                     yield message

@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
-    from pipeline.lanes.writer import LaneTask
+    from pipeline.lanes.task import LaneTask
 
 
 def written_together(rows: DataFrame, tasks: list[LaneTask]) -> DataFrame:

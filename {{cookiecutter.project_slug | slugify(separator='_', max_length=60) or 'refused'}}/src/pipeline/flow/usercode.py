@@ -14,7 +14,7 @@ from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.failures import place
 from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
 from pipeline.flow.plan import check_plan
-from pipeline.flow.source import SOURCE, records
+from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.lanes.rows import COLUMNS
 
 if TYPE_CHECKING:
@@ -56,6 +56,49 @@ def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame
     check_plan(rows(nothing), nothing, writer=False, stages=codec.stages)
 
 
+def windows_checked(spark: SparkSession, function: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
+    """Refuse windows that break their contract before a single event is read."""
+    results(function, no_events(spark, codec).drop(KEY, SOURCE), codec)
+
+
+def no_events(spark: SparkSession, codec: Codec) -> DataFrame:
+    """Events as the user's function gets them, without any."""
+    return codec.decode(records(spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)))
+
+
+def results(function: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec) -> DataFrame:
+    """Call the user's windows, and hold them to their contract: `outputs`, and the `time` that orders them."""
+    try:
+        with encoded_as(codec.settings.output):
+            result = function(events)
+            return _windowed(result, codec)
+    except PipelineError:
+        raise
+    except Exception as error:
+        frames = [(frame.filename, frame.lineno) for frame in traceback.extract_tb(error.__traceback__)]
+        text = str(error).strip().partition("\n")[0]
+        msg = f"windows: {type(error).__name__}: {text}{place(frames)}"
+        raise PipelineError(msg) from error
+
+
+def _windowed(result: DataFrame, codec: Codec) -> DataFrame:
+    if not isinstance(result, DataFrame):
+        msg = f"windows: it returned {type(result).__name__} instead of a DataFrame; is a `return` missing?"
+        raise SafeStop(msg)
+    missing = {"outputs", "time"} - set(result.columns)
+    if missing:
+        msg = (
+            f"windows: the column {' and '.join(sorted(missing))} is missing from its result; set `outputs` with "
+            "emit(...), and `time` to the moment by which the results of a key are in order"
+        )
+        raise SafeStop(msg)
+    _check_outputs(result, codec, "windows")
+    if _type(result, "time") != "timestamp":
+        msg = f"windows: the column time is {_type(result, 'time')}; make it a timestamp, for example the window's end"
+        raise SafeStop(msg)
+    return result.select("outputs", "time")
+
+
 def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) -> DataFrame:
     """The contract at the exit of the user's function: `_source` as it was, and `outputs`."""
     if not isinstance(result, DataFrame):
@@ -71,13 +114,17 @@ def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) 
     if _type(result, SOURCE) != _type(events, SOURCE):
         msg = f"transform: the column {SOURCE} was changed; it is the lane's, leave it as it is"
         raise SafeStop(msg)
+    _check_outputs(result, codec, "transform")
+    return result.select(f"{SOURCE}.*", "outputs").select(*COLUMNS)
+
+
+def _check_outputs(result: DataFrame, codec: Codec | None, name: str) -> None:
     if _type(result, "outputs").startswith(f"array<struct<{FIELDS_TYPE},{RECORDS}:") and codec is not None:
         for field in result.schema["outputs"].dataType.elementType[RECORDS].dataType:
             codec.check_output(field.name.partition(":")[2], field.dataType)
     elif _type(result, "outputs") != OUTPUTS_TYPE:
-        msg = f"transform: the column outputs is {_type(result, 'outputs')}; make it with emit(...): {OUTPUTS_TYPE}"
+        msg = f"{name}: the column outputs is {_type(result, 'outputs')}; make it with emit(...): {OUTPUTS_TYPE}"
         raise SafeStop(msg)
-    return result.select(f"{SOURCE}.*", "outputs").select(*COLUMNS)
 
 
 def _type(frame: DataFrame, column: str) -> str:

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
-    from pipeline import settings
+    from pipeline import sections
 
 MAX_LONG = 2**63 - 1
 MAX_INT = 2**31 - 1
@@ -43,7 +43,7 @@ def parse(producer_id: bytes | None, epoch: bytes | None, txn: bytes | None, seq
         return None
 
 
-def headers(identity: Identity, names: settings.Identity) -> list[tuple[str, bytes]]:
+def headers(identity: Identity, names: sections.Identity) -> list[tuple[str, bytes]]:
     """Return the stamp that `parse` reads back as the same identity."""
     return [
         (names.producer_id, identity.producer_id.encode()),

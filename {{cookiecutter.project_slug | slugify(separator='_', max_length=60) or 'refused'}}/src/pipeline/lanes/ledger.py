@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.lanes.identity import Identity
-    from pipeline.settings import Dedup
+    from pipeline.sections import Dedup
 
 # What one producer may take in a lane record, at most, beside its name.
 PRODUCER_COST = 48

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 LANE_POLICY = "compact"
 # A segment is compacted only once it is closed; small ones keep the recall of a busy lane topic short.
 LANE_CONFIG = {"cleanup.policy": LANE_POLICY, "segment.bytes": str(16 * 1024 * 1024)}
-# A dead letter is its source record with headers added: without room for them the largest ones would block their lane.
+# A dead letter, or a late record, is its source record with headers added: without room the largest ones would be cut.
 LETTER_ROOM_BYTES = 8_192
 
 
@@ -56,7 +56,8 @@ def provision(settings: Settings, say: Callable[[str], None] = print) -> None:
 
 def _outputs(settings: Settings, output: Topics, letters: dict[str, str], say: Callable[[str], None]) -> None:
     configs: dict[str, dict[str, str]] = {name: {} for name in settings.output.topics}
-    configs[settings.output.dead_letter_topic] = letters
+    for aside in filter(None, (settings.output.dead_letter_topic, settings.late_topic)):
+        configs[aside] = letters
     found = output.describe(configs)
     for name, config in configs.items():
         if name in found:
@@ -168,6 +169,12 @@ def _pass_over(settings: Settings, source: Topic, partition: int, first: int, _a
     lost = first - lane.next_offset
     if lost <= 0:
         return f"lane {partition}: nothing is lost, it stands at offset {lane.next_offset}, the log begins at {first}"
+    if settings.shuffled:
+        msg = (
+            f"lane {partition}: on the shuffled path the checkpoint says where to go on, so a loss cannot be accepted: "
+            "give the job another app.id and checkpoint, and provision it"
+        )
+        raise SafeStop(msg)
     counters = replace(lane.counters, lost=lane.counters.lost + lost)
     moved = replace(lane, next_offset=first, counters=counters, code_version=__version__)
     write_record(settings, transaction, partition, encode(moved), end)

@@ -17,7 +17,7 @@ if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from pipeline.settings import Dedup
+    from pipeline.sections import Dedup
 
 # What one range and one hash may take in a lane record, at most.
 RANGE_COST = 24

@@ -12,14 +12,19 @@ import struct
 from dataclasses import dataclass, field, fields
 from functools import cache
 from importlib import resources
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import fastavro
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.columns import BadColumns, Columns, read
+from pipeline.lanes.token import Token, encode_token, read_token, token_fault
+
+if TYPE_CHECKING:
+    from collections.abc import Mapping
 
 VERSION = 2
+TOKEN_VERSION = 3  # the body of version 2, and the token of the shuffled path behind it
 # All that fastavro and struct were seen to raise on damaged bytes.
 DAMAGED = (EOFError, ValueError, LookupError, ArithmeticError, TypeError, MemoryError, struct.error)
 
@@ -40,6 +45,12 @@ class Counters:
 COUNTERS = tuple(counter.name for counter in fields(Counters))
 
 
+def added(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
+    """Sum two tables of counts; a count of 0 is kept out of the record."""
+    sums = {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
+    return {name: count for name, count in sums.items() if count}
+
+
 @dataclass(frozen=True, slots=True)
 class LaneRecord:
     """One lane at one moment; `topic_id` is Kafka's id of the source topic as its two longs."""
@@ -54,6 +65,7 @@ class LaneRecord:
     producers: Columns
     counters: Counters
     code_version: str
+    token: Token | None = None
 
     @property
     def key(self) -> bytes:
@@ -89,18 +101,20 @@ def encode(record: LaneRecord) -> bytes:
         "code_version": record.code_version,
     }
     out = io.BytesIO()
-    out.write(bytes((VERSION,)))
+    out.write(bytes((VERSION if record.token is None else TOKEN_VERSION,)))
     fastavro.schemaless_writer(out, _schema(), body)
+    if record.token is not None:
+        out.write(encode_token(record.token))
     return out.getvalue()
 
 
 def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
     """Read a lane record; with `lane`, the key it was found under, it must also be of that lane."""
     name = "of unknown lane" if lane is None else lane.decode(errors="backslashreplace")
-    if data[:1] != bytes((VERSION,)):
+    if data[:1] not in {bytes((VERSION,)), bytes((TOKEN_VERSION,))}:
         found = f"version {data[0]}" if data else "no bytes at all"
         msg = (
-            f"lane record {name}: {found}, but this code reads version {VERSION}; "
+            f"lane record {name}: {found}, but this code reads versions {VERSION} and {TOKEN_VERSION}; "
             "run the code version that wrote it or a newer one, do not delete the record"
         )
         raise SafeStop(msg)
@@ -119,9 +133,9 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     source.seek(1)
     try:
         body: Any = fastavro.schemaless_reader(source, _schema(), None)
-        record = _build(body)
-        left_over = len(data) - source.tell()
-        fault = f"{left_over} bytes too many" if left_over else ""
+        token = read_token(source) if data[0] == TOKEN_VERSION else None
+        record = _build(body, token)
+        fault = _fault(record, len(data) - source.tell())
     except BadColumns as error:
         fault = str(error)
     except DAMAGED as error:
@@ -135,7 +149,7 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     return record
 
 
-def _build(body: dict[str, Any]) -> LaneRecord:
+def _build(body: dict[str, Any], token: Token | None) -> LaneRecord:
     return LaneRecord(
         app=body["app"],
         source_topic=body["source_topic"],
@@ -147,7 +161,15 @@ def _build(body: dict[str, Any]) -> LaneRecord:
         producers=read(body["ledger"]),
         counters=Counters(*(body[name] for name in COUNTERS)),
         code_version=body["code_version"],
+        token=token,
     )
+
+
+def _fault(record: LaneRecord, left_over: int) -> str:
+    """Say what contradicts itself in a record whose ledger is sound, or nothing."""
+    if left_over:
+        return f"{left_over} bytes too many"
+    return "" if record.token is None else token_fault(record.token, record.partition, record.next_offset)
 
 
 @cache

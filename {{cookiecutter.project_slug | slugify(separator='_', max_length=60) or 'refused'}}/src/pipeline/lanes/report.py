@@ -10,7 +10,7 @@ import json
 import time
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 import numpy as np
 
@@ -20,7 +20,7 @@ from pipeline.kafka import TransactionFailed
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
 
-    from pipeline.lanes.rows import Rows
+    from numpy.typing import NDArray
 
 # What a task may tell its driver to stop for; anything else fails the task, so that Spark runs it anew.
 STOPS: dict[str, type[PipelineError]] = {
@@ -36,6 +36,15 @@ STOPS: dict[str, type[PipelineError]] = {
 BUCKETS = (0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.5, 1.0, 2.5, 5.0, 10.0, 20.0, 30.0, 60.0)
 # An age beyond this is told as this: one timestamp of 1970 would count as half a century, and drown the sum.
 LONGEST_SECONDS = 30 * 86_400
+
+
+class Timed(Protocol):
+    """Source records that a commit covers, as far as their ages are concerned."""
+
+    @property
+    def timestamps(self) -> NDArray[np.int64]:
+        """Kafka's time of each, in ms."""
+        ...
 
 
 @dataclass(slots=True)
@@ -63,7 +72,7 @@ class Commit:
         finally:
             self.seconds[name] = self.seconds.get(name, 0.0) + time.perf_counter() - started
 
-    def describe(self, parts: Sequence[Rows], *, written: int) -> Commit:
+    def describe(self, parts: Sequence[Timed], *, written: int) -> Commit:
         """Note what was committed, right after; rows come in offset order, their timestamps need not."""
         self.committed_ms = time.time_ns() // 1_000_000
         self.written = written

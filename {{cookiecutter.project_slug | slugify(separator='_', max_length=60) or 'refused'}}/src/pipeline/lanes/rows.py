@@ -24,7 +24,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.lanes.encoded import OutputSchema
-    from pipeline.settings import Identity
+    from pipeline.sections import Identity
 
 # Outputs of a chunk: fifty thousand of a megabyte each would be more than any worker has.
 CHUNK_BYTES = 64 * 1024 * 1024

@@ -20,7 +20,7 @@ from pipeline.lanes.identity import INT_DIGITS, LONG_DIGITS, MAX_INT, MAX_LONG, 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    from pipeline.settings import Identity
+    from pipeline.sections import Identity
 
 
 @dataclass(frozen=True, slots=True)

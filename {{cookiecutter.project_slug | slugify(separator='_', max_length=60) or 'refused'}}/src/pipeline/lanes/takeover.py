@@ -126,4 +126,10 @@ def standing(settings: Settings, source: Topic, partition: int, *, fenced: bool 
     lane = decode(recalled.value, key)
     if lane.topic_id != source.id:
         raise SafeStop(recreated(source.name))
+    if settings.shuffled != (lane.token is not None) and lane.counters.transactions:
+        msg = (
+            f"lane {key.decode()} was written on the {'lanes' if settings.shuffled else 'shuffled'} path, and cannot "
+            "go on by the other: set flow.path and dedup.strategy back, or give the job another app.id and provision it"
+        )
+        raise SafeStop(msg)
     return lane, recalled.end

@@ -28,7 +28,7 @@ from pipeline.lanes.recall import Recalled
 from pipeline.lanes.record import decode
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.lanes.transaction import Transaction
-from pipeline.lanes.writer import RECORD_AND_MARKER, LaneTask, LaneWriter, advance
+from pipeline.lanes.writer import RECORD_AND_MARKER, LaneWriter, advance
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping
@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from pipeline.kafka import TransactionFailed
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Rows
+    from pipeline.lanes.task import LaneTask
 
 
 class Together(Transaction):
@@ -86,7 +87,7 @@ class BatchLane(LaneWriter):
     def recall(self, chunk: Chunk, transaction: Transaction) -> Part:
         """Steps 2 and 3."""
         recalled = self._recalled or self._read()
-        lane = self._checked(decode(recalled.value, self._key))
+        lane = self._task.checked(decode(recalled.value, self._key))
         if lane.next_offset < chunk.first:
             self._stop_at_gap(chunk, lane, recalled, transaction)
         rows = [part.since(lane.next_offset) for part in chunk.parts]

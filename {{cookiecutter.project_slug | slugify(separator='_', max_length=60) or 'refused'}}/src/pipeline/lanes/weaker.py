@@ -15,21 +15,24 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from pipeline.denied import denial
 from pipeline.faults import fault_point
 from pipeline.kafka import Fatal, mapped, producer_config, with_room
 from pipeline.lanes.judge import Judged, accept
 from pipeline.lanes.transaction import CAUSES_CHARACTERS, MARGIN_SECONDS
-from pipeline.lanes.writer import LaneTask, LaneWriter
+from pipeline.lanes.writer import LaneWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
     from confluent_kafka import KafkaError, Message
 
+    from pipeline.errors import Denied
     from pipeline.lanes.ledger import Ledger
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import Commit
     from pipeline.lanes.rows import Rows
+    from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable, Transaction
 
 BETWEEN = "between output and progress"
@@ -52,6 +55,7 @@ class Outlet:
         self._seconds = config["transaction.timeout.ms"] / 1000 + MARGIN_SECONDS
         self._producer = Producer({**plain, "enable.idempotence": True})
         self._failures: list[str] = []
+        self._denied: Denied | None = None
 
     def send(self, *parts: Iterable[Sendable]) -> None:
         """Deliver all of it, or say what was not delivered."""
@@ -62,6 +66,8 @@ class Outlet:
                         self._producer, self._seconds, topic, value, key, headers=headers or [], on_delivery=self._note
                     )
             left = self._producer.flush(self._seconds)
+        if self._denied is not None:
+            raise self._denied
         if self._failures or left:
             causes = "; ".join(dict.fromkeys(self._failures)) or f"{left} records without a report"
             msg = f"{self._name}: not delivered: {causes[:CAUSES_CHARACTERS]}"
@@ -69,6 +75,8 @@ class Outlet:
 
     def _note(self, error: KafkaError | None, message: Message) -> None:
         if error is not None:
+            needs = f"Write on Topic {message.topic()}"
+            self._denied = self._denied or denial(error, f"{self._name}: produce to {message.topic()}", needs)
             self._failures.append(f"{message.topic()} [{message.partition()}]: {error.name()}: {error.str()}")
 
 

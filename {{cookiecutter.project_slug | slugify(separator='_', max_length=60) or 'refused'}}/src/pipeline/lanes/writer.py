@@ -15,61 +15,40 @@ from __future__ import annotations
 
 import time
 from collections import Counter
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, NoReturn
 
 from pipeline import __version__
-from pipeline.errors import Replaced, SafeStop, Stopped
+from pipeline.errors import SafeStop, Stopped
 from pipeline.faults import fault_point
-from pipeline.kafka import BATCH_BYTES, producer_config, until_given_up
+from pipeline.kafka import producer_config, until_given_up
 from pipeline.lanes.judge import check_topics, judge
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.outcome import Attempts
 from pipeline.lanes.recall import Recalled, hanging_after, recall
-from pipeline.lanes.record import decode, encode, lane_key, recreated
+from pipeline.lanes.record import added, decode, encode
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.lanes.rows import chunks
 from pipeline.lanes.transaction import Moved, Transaction
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Mapping
+    from collections.abc import Callable, Iterable
 
     from pipeline.kafka import TransactionFailed
-    from pipeline.lanes.encoded import OutputSchema
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Rows
+    from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable
-    from pipeline.settings import Settings
 
 # A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
 MARKERS_SECONDS = 0.05
 # The broker's limit counts the record batch: its header and the lane record's key come on top of the value.
 BATCH_OVERHEAD_BYTES = 1_024
 RECORD_AND_MARKER = 2  # how far a committed transaction moves the end of its lane partition
-
-
-@dataclass(frozen=True)
-class LaneTask:
-    """What a task must know: its lane, its range, the run it belongs to, and what the driver believes of the lane."""
-
-    settings: Settings
-    run: int
-    topic_id: tuple[int, int]
-    partition: int = -1
-    first: int = -1
-    until: int = -1
-    recalled: Recalled | None = None
-    max_record_bytes: int = 1_000_000
-    batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
-    stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun
-    schemas: Mapping[str, OutputSchema] = field(default_factory=dict)  # by which records of a topic are encoded
-    topic_bytes: Mapping[str, int] = field(default_factory=dict)  # the largest record that each topic takes
-    stages: int = 0  # of the project's own, between source and user's function
-    into: Mapping[str, str] = field(default_factory=dict)  # other topics in place of those that the function names
 
 
 class LaneWriter:
@@ -79,7 +58,7 @@ class LaneWriter:
         """Nothing is connected before the first chunk."""
         self._task = task
         self._settings = task.settings
-        self._key = lane_key(task.settings.app.id, task.settings.source.topic, task.partition)
+        self._key = task.key
         self._recalled = task.recalled
         self._last_commit = 0.0
         self.report = LaneReport(task.partition)
@@ -109,7 +88,7 @@ class LaneWriter:
         until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
-        if self._recalled is not None and chunk.until <= decode(self._recalled.value, self._key).next_offset:
+        if self._recalled is not None and self._is_settled(chunk, decode(self._recalled.value, self._key)):
             self._take(self._recalled, skipped=len(chunk))
             return
         self._wait_for_markers()
@@ -125,6 +104,10 @@ class LaneWriter:
             transaction.abandon()
             raise
 
+    def _is_settled(self, chunk: Chunk, lane: LaneRecord) -> bool:
+        """Whether a record that was handed over says enough to spare the fence: progress never falls."""
+        return chunk.until <= lane.next_offset
+
     def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:
         commit = Commit()
         fault_point("before fence")
@@ -133,7 +116,7 @@ class LaneWriter:
         fault_point("after fence")
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
-            lane = self._checked(decode(recalled.value, self._key))
+            lane = self._task.checked(decode(recalled.value, self._key))
             settled = self._attempts.settle(recalled.value)
         if lane.next_offset < chunk.first:
             self._stop_at_gap(chunk, lane, recalled, transaction)
@@ -206,33 +189,24 @@ class LaneWriter:
             settings.output_bootstrap, settings.lane_topic, self._task.partition, self._key, hanging_after(settings)
         )
 
-    def _checked(self, lane: LaneRecord) -> LaneRecord:
-        """Refuse to go on from a record that is not this job's to continue."""
-        task, name = self._task, self._key.decode()
-        if lane.run > task.run:
-            msg = f"replaced by run {lane.run}: lane {name} was taken over while this job was run {task.run}"
-            raise Replaced(msg)
-        if lane.run < task.run:
-            msg = f"lane {name}: read a record of run {lane.run}, but run {task.run} has written since: out of date"
-            raise Moved(msg)
-        if lane.topic_id != task.topic_id:
-            raise SafeStop(recreated(task.settings.source.topic))
-        return lane
-
     def _stop_at_gap(self, chunk: Chunk, lane: LaneRecord, recalled: Recalled, transaction: Transaction) -> NoReturn:
         """Rows would be left out. An old record looks alike: the stop is proven first, by a write that is aborted."""
-        if self._recalled is not None:
-            msg = f"lane {self._key.decode()}: the record handed over is behind the batch: read it"
-            raise Moved(msg)  # what was only handed over may hang, and an abort would undo it
-        transaction.begin()
-        transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
-        transaction.flush_and_compare(recalled.end)
+        self._prove(recalled, transaction)
         checkpoint = self._settings.spark.checkpoint or "temporary"
         msg = (
             f"lane {self._key.decode()} stands at offset {lane.next_offset}, but the batch begins at {chunk.first}: "
             f"the checkpoint is ahead of Kafka; delete its folder ({checkpoint}) and start again"
         )
         raise SafeStop(msg)
+
+    def _prove(self, recalled: Recalled, transaction: Transaction) -> None:
+        """Before a stop for what a record says: it is the lane's newest, or this raises."""
+        if self._recalled is not None:
+            msg = f"lane {self._key.decode()}: the record handed over is behind the batch: read it"
+            raise Moved(msg)  # what was only handed over may hang, and an abort would undo it
+        transaction.begin()
+        transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, recalled.value)
+        transaction.flush_and_compare(recalled.end)
 
     def _encoded(self, lane: LaneRecord) -> bytes:
         """Bound the record before anything is written: a ledger too large must not fail in mid transaction."""
@@ -274,9 +248,3 @@ def advance(lane: LaneRecord, until: int, ledger: Ledger, judged: Judged) -> Lan
         ),
         code_version=__version__,
     )
-
-
-def added(left: Mapping[str, int], right: Mapping[str, int]) -> dict[str, int]:
-    """Sum two tables of counts; a count of 0 is kept out of the record."""
-    sums = {name: left.get(name, 0) + right.get(name, 0) for name in {*left, *right}}
-    return {name: count for name, count in sums.items() if count}

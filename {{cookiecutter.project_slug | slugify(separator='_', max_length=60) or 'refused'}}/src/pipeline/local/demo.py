@@ -120,10 +120,11 @@ class Demo:
         with Lookout(settings) as lookout:
             for number, part in enumerate(KILL_AT, start=1):
                 self._run_and_kill(lookout, environ, folder, int(part * lookout.total), f"run {number}")
-            checkpoint = Path(settings.spark.checkpoint)
-            shutil.rmtree(checkpoint)
-            self._recorder.mark("checkpoint deleted")
-            self._say(f"deleted Spark's checkpoint ({checkpoint.name}/): the lanes know where they are")
+            if not settings.shuffled:  # there the state is in it alone
+                checkpoint = Path(settings.spark.checkpoint)
+                shutil.rmtree(checkpoint)
+                self._recorder.mark("checkpoint deleted")
+                self._say(f"deleted Spark's checkpoint ({checkpoint.name}/): the lanes know where they are")
             self._say(f"run {len(KILL_AT) + 1}: to the end of the log")
             job = self._start(environ, folder, "--until-caught-up")
             with self._bar(lookout.total) as bars:

@@ -17,13 +17,14 @@ from pipeline.lanes.judge import IDENTITY
 from pipeline.lanes.outcome import Outcome
 from pipeline.lanes.recent import Verdict
 from pipeline.lanes.report import BUCKETS
+from pipeline.lanes.shuffled import TIME
 
 if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.metrics_core import Metric
 
 HITS = (Verdict.DUPLICATE, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT)
-REASONS = (IDENTITY, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT, *CODEC_REASONS)
+REASONS = (IDENTITY, Verdict.STALE, Verdict.OLD_EPOCH, Verdict.CONFLICT, *CODEC_REASONS, TIME)
 OUTCOMES = tuple(Outcome)
 PHASES = ("fence", "recall", "judge", "produce", "commit")
 # Labels whose values are few and known beforehand; `topic` is the source topic unless the metric says otherwise.
@@ -115,6 +116,22 @@ LEDGER_BYTES = Family(
 )
 LEDGER_PRODUCERS = Family(
     "pipeline_ledger_producers", "gauge", "producers", LANE, "Upstream producers that the lane's ledger remembers."
+)
+LATE_RECORDS = Family(
+    "pipeline_late_records_total", "counter", "records", LANE, "Events at or before the watermark of their batch."
+)
+WATERMARK = Family(
+    "pipeline_watermark_timestamp_seconds", "gauge", "seconds", LANE, "Watermark of the last batch; shuffled path only."
+)
+STATE_ROWS = Family(
+    "pipeline_state_rows",
+    "gauge",
+    "rows",
+    LANE,
+    "Rows in Spark's state after the batch before; told by lane 0.",
+)
+STATE_BYTES = Family(
+    "pipeline_state_bytes", "gauge", "bytes", LANE, "Memory of Spark's state after the batch before; told by lane 0."
 )
 LAG_RECORDS = Family(
     "pipeline_lag_records",

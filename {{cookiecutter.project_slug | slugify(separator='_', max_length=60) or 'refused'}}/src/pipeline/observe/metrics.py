@@ -22,6 +22,7 @@ from prometheus_client.utils import floatToGoString
 from pipeline import __version__
 from pipeline.lanes.ledger import cost
 from pipeline.lanes.report import BUCKETS, LONGEST_SECONDS
+from pipeline.lanes.shuffled import LATE
 from pipeline.observe import families as known
 
 if TYPE_CHECKING:
@@ -43,6 +44,11 @@ STALE_SECONDS = 60.0
 Reading = dict[str, float]
 
 
+def state_of(lane: LaneRecord, name: str) -> Reading:
+    """What Spark's state held, of the one lane that tells it for all."""
+    return {} if lane.token is None or lane.partition else {"": getattr(lane.token, name)}
+
+
 LANE_FIGURES: tuple[tuple[Family, Callable[[LaneRecord], Reading]], ...] = (
     (known.READ, lambda lane: {"": lane.counters.read}),
     (known.WRITTEN, lambda lane: {"": lane.counters.written}),
@@ -54,6 +60,10 @@ LANE_FIGURES: tuple[tuple[Family, Callable[[LaneRecord], Reading]], ...] = (
     (known.NEXT_OFFSET, lambda lane: {"": lane.next_offset}),
     (known.LEDGER_BYTES, lambda lane: {"": cost(lane.producers)}),
     (known.LEDGER_PRODUCERS, lambda lane: {"": len(lane.producers)}),
+    (known.LATE_RECORDS, lambda lane: {"": lane.counters.verdicts.get(LATE, 0)}),
+    (known.WATERMARK, lambda lane: {"": lane.token.watermark_ms / 1000} if lane.token is not None else {}),
+    (known.STATE_ROWS, lambda lane: state_of(lane, "state_rows")),
+    (known.STATE_BYTES, lambda lane: state_of(lane, "state_bytes")),
 )
 
 

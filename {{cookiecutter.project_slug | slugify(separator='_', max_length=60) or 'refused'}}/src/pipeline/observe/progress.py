@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import LaneReport
-    from pipeline.settings import Delivery
+    from pipeline.sections import Delivery
 
 logger = logging.getLogger("pipeline")
 

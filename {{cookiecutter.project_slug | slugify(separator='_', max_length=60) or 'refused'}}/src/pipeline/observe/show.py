@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING
 
 from rich.progress import BarColumn, Progress, TextColumn, TimeElapsedColumn
 
 from pipeline.flow.expected import expected_outputs
+from pipeline.flow.recomputed import recomputed
 from pipeline.observe.audit import audit, ranges
+from pipeline.observe.audit.shuffled import audit_shuffled
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -36,12 +39,16 @@ def run_audit(
                 tasks[stage] = bars.add_task(f"audit: {stage}", total=None)
             bars.update(tasks[stage], completed=records)
 
-        result = audit(
-            settings,
-            lambda: expected_outputs(settings, ranges(settings)),
-            start_offsets=start_offsets,
-            progress=progress,
-        )
+        if settings.shuffled:
+            progress("windows, computed anew", 0)
+            result = audit_shuffled(settings, partial(recomputed, settings))
+        else:
+            result = audit(
+                settings,
+                lambda: expected_outputs(settings, ranges(settings)),
+                start_offsets=start_offsets,
+                progress=progress,
+            )
     console.print(result.table())
     for remark in result.remarks():
         console.print(remark)

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from pipeline.settings import Settings
 
 LANE_VERSION = 2
+TOKEN_VERSION = 3  # the same, and a token of the shuffled path behind it
 # All that fastavro and struct were seen to raise on damaged bytes.
 DAMAGED = (EOFError, ValueError, LookupError, ArithmeticError, TypeError, MemoryError, struct.error)
 
@@ -46,6 +47,7 @@ class Lane:
     verdicts: Mapping[str, int]
     dead_letters: Mapping[str, int]
     lost: int
+    token: Mapping[str, Any] | None = None
 
     @property
     def name(self) -> str:
@@ -134,24 +136,28 @@ class Claims:
 
 def decode_lane(data: bytes | None, where: str) -> Lane:
     """Read a lane record; whatever cannot be understood to its last byte ends the audit."""
-    if data is None or data[:1] != bytes((LANE_VERSION,)):
+    if data is None or data[:1] not in {bytes((LANE_VERSION,)), bytes((TOKEN_VERSION,))}:
         found = "a tombstone" if data is None else f"version {data[0]}" if data else "empty"
-        msg = f"{where}: not a lane record of version {LANE_VERSION}, but {found}; audit with the code that wrote it"
+        versions = f"{LANE_VERSION} or {TOKEN_VERSION}"
+        msg = f"{where}: not a lane record of version {versions}, but {found}; audit with the code that wrote it"
         raise PipelineError(msg)
     source = io.BytesIO(data)
     source.seek(1)
     try:
-        body: Any = fastavro.schemaless_reader(source, _schema(), None)
+        body: Any = fastavro.schemaless_reader(source, _schema("lane_record"), None)
+        token: Any = None
+        if data[0] == TOKEN_VERSION:
+            token = fastavro.schemaless_reader(source, _schema("token"), None)
     except DAMAGED as error:
         msg = f"{where}: damaged lane record ({type(error).__name__} at byte {source.tell()}); see who writes there"
         raise PipelineError(msg) from error
     if source.tell() != len(data):
         msg = f"{where}: damaged lane record ({len(data) - source.tell()} bytes too many); see who writes there"
         raise PipelineError(msg)
-    return _lane(body)
+    return _lane(body, token)
 
 
-def _lane(body: Any) -> Lane:
+def _lane(body: Any, token: Any) -> Lane:
     return Lane(
         app=body["app"],
         source_topic=body["source_topic"],
@@ -166,10 +172,11 @@ def _lane(body: Any) -> Lane:
         verdicts=body["verdicts"],
         dead_letters=body["dead_letters"],
         lost=body["lost"],
+        token=token,
     )
 
 
 @cache
-def _schema() -> Any:
-    text = resources.files("pipeline.lanes").joinpath("lane_record.avsc").read_text(encoding="utf-8")
+def _schema(name: str) -> Any:
+    text = resources.files("pipeline.lanes").joinpath(f"{name}.avsc").read_text(encoding="utf-8")
     return fastavro.parse_schema(json.loads(text))

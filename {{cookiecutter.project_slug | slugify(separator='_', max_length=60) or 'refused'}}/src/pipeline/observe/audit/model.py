@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 if TYPE_CHECKING:
     from pipeline.observe.audit.records import Headers
-    from pipeline.settings import Dedup
-    from pipeline.settings import Identity as HeaderNames
+    from pipeline.sections import Dedup
+    from pipeline.sections import Identity as HeaderNames
 
 FRESH = "fresh"
 DUPLICATE = "duplicate"

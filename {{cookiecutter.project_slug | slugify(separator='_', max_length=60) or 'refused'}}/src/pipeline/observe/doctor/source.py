@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from confluent_kafka import Message
 
     from pipeline.observe.doctor.site import Site
-    from pipeline.settings import Identity
+    from pipeline.sections import Identity
 
 # A job that stands still over a night must find all of it in the morning.
 SHORT_RETENTION = timedelta(days=1)

@@ -1,0 +1,171 @@
+"""The two paths of a job, by setting: what Spark streams, and how a batch of it is written.
+
+    lanes       row by row: progress is an offset, the checkpoint is a hint, and a transform keeps every row
+    shuffled    windows and `window` dedup: progress is a token, and the checkpoint holds the state
+
+Guarantee: a job takes one of them from its start to its end; what the other one needs is neither asked nor done.
+"""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Protocol
+
+from pyspark.errors import AnalysisException
+
+from pipeline.errors import BadSettings, SafeStop
+from pipeline.flow.batch import write_batch
+from pipeline.flow.checkpoint import check_checkpoint
+from pipeline.flow.planned import check_durable
+from pipeline.flow.reference import Reference
+from pipeline.flow.shuffled import STATE, Shuffled
+from pipeline.flow.source import as_rows, batch, stream
+from pipeline.flow.transform import transform
+from pipeline.flow.usercode import no_events, rows_of, transform_checked, windows_checked
+from pipeline.flow.windows import windows
+from pipeline.lanes.record import decode
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping
+
+    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql.streaming import DataStreamWriter, StreamingQuery
+
+    from pipeline.flow.batch import Lanes
+    from pipeline.flow.codec import Codec
+    from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
+    from pipeline.settings import Settings
+
+    Function = Callable[[DataFrame], DataFrame]
+
+
+class Path(Protocol):
+    """What a job asks of its path, in this order."""
+
+    def check(self) -> None:
+        """Refuse a user's function that breaks its contract, before a single record is read."""
+        ...
+
+    def check_folder(self, folder: str, recalled: Mapping[int, Recalled]) -> None:
+        """Refuse a checkpoint with which the lanes cannot go on."""
+        ...
+
+    def finish(self, run: int, lanes: Lanes, say: Callable[[str], None]) -> list[LaneReport]:
+        """Write what an earlier run left of a batch, if it must be ended as it was begun."""
+        ...
+
+    def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:
+        """What Spark streams."""
+        ...
+
+    def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
+        """Write one batch; a report may hold a reason to stop."""
+        ...
+
+
+def path_of(settings: Settings, spark: SparkSession, codec: Codec, given: Function | None = None) -> Path:
+    """The path of the settings, with the user's own file for it unless a function is given."""
+    if not settings.shuffled:
+        return LanesPath(settings, spark, codec, given or transform)
+    own = windows if settings.flow.path == "windows" else transform
+    return ShuffledPath(settings, spark, codec, given or own)
+
+
+class LanesPath:
+    """Row by row."""
+
+    def __init__(self, settings: Settings, spark: SparkSession, codec: Codec, function: Function) -> None:
+        """Read the reference table, if there is one."""
+        self._settings, self._spark, self._codec = settings, spark, codec
+        self._reference = Reference(settings, spark)
+        self._rows = rows_of(self._reference.bound(function), codec)
+
+    def check(self) -> None:
+        """A transform keeps every row."""
+        transform_checked(self._spark, self._rows, self._codec)
+
+    def check_folder(self, folder: str, recalled: Mapping[int, Recalled]) -> None:
+        """Never ahead of Kafka."""
+        check_checkpoint(self._spark, folder, self._settings, next_offsets(recalled))
+
+    def finish(self, run: int, lanes: Lanes, say: Callable[[str], None]) -> list[LaneReport]:
+        """With the reference data that the batch was begun with."""
+        left = self._reference.take_over(run, next_offsets(lanes.recalled))
+        if not left:
+            return []
+        say("finishing a batch of an earlier run, with the reference data it was begun with")
+        return write_batch(as_rows(self._spark, batch(self._spark, self._settings, left)), self._rows, lanes)
+
+    def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:  # noqa: ARG002  one face for both
+        """The log from the lanes' next offsets on."""
+        return stream(self._spark, self._settings, next_offsets(recalled))
+
+    def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
+        """Each range to its lane."""
+        return write_batch(batch, self._rows, lanes, self._reference.before_batch)
+
+
+class ShuffledPath:
+    """Windows, or dedup of any id."""
+
+    def __init__(self, settings: Settings, spark: SparkSession, codec: Codec, function: Function) -> None:
+        """Nothing is read yet."""
+        self._settings, self._spark, self._codec, self._function = settings, spark, codec, function
+
+    def check(self) -> None:
+        """Windows give results with a time; a transform behind dedup keeps every row, as on the other path."""
+        check_columns(self._settings, dict(no_events(self._spark, self._codec).dtypes))
+        if self._settings.flow.path == "windows":
+            windows_checked(self._spark, self._function, self._codec)
+        else:
+            transform_checked(self._spark, rows_of(self._function, self._codec), self._codec)
+
+    def check_folder(self, folder: str, recalled: Mapping[int, Recalled]) -> None:
+        """The very one with which the lanes got as far as they are."""
+        check_durable(self._spark, folder, recalled)
+
+    def finish(self, run: int, lanes: Lanes, say: Callable[[str], None]) -> list[LaneReport]:  # noqa: ARG002
+        """Nothing: Spark itself runs a batch again as it was planned."""
+        return []
+
+    def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:
+        """What Spark keeps state for; a lane may be further, the first batch begins where all lanes began."""
+        for name, value in {**STATE, "spark.sql.shuffle.partitions": str(len(recalled))}.items():
+            self._spark.conf.set(name, value)
+        starts = {partition: decode(lane.value).start_offset for partition, lane in recalled.items()}
+        self._shuffled = Shuffled(self._settings, self._codec, self._function, folder, starts, self._spark)
+        return self._shuffled.query(stream(self._spark, self._settings, starts))
+
+    def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
+        """Each result to the lane of its key."""
+        return self._shuffled.write(batch, batch_id, lanes)
+
+
+def started(writer: DataStreamWriter) -> StreamingQuery:
+    """Start the query; what Spark can do in a batch and not in a stream, it says only here."""
+    try:
+        return writer.start()
+    except AnalysisException as error:
+        why = str(error).strip().partition("\n")[0]
+        msg = f"Spark cannot run this as a stream: {why}; change windows.py or transform.py"
+        raise SafeStop(msg) from error
+
+
+def check_columns(settings: Settings, types: Mapping[str, str]) -> None:
+    """The columns that the settings name are there, and of a type that serves; `types` are those of the events."""
+    name, key, wanted = settings.dedup.id_column, "dedup.id_column", ""
+    if settings.flow.path == "windows":
+        name, key, wanted = settings.windows.time, "windows.time", "timestamp"
+    found = types.get(name)
+    own = ", ".join(column for column in types if not column.startswith("_"))
+    if found is None:
+        msg = f"{key} = {name!r}: the events have no such column; they have {own}"
+        raise BadSettings(msg)
+    if wanted and found != wanted:
+        msg = f"{key} = {name!r}: the column is a {found}; it must be a {wanted}, as of timestamp-millis in the schema"
+        raise BadSettings(msg)
+
+
+def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:
+    """Where each lane goes on."""
+    return {partition: decode(lane.value).next_offset for partition, lane in recalled.items()}

@@ -1,0 +1,151 @@
+"""What the shuffled path must have written, computed anew from the source in one plain Spark batch: for the audit.
+
+Guarantee: the user's own function over the log, without lanes, tokens, state or watermarks. Of the job it takes the
+word on two things only: up to where it has read, and which events came late; the audit looks at these claims itself.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from dataclasses import dataclass, field
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from pyspark.sql import functions as f
+
+from pipeline.flow.codec import codec_of
+from pipeline.flow.expected import collected
+from pipeline.flow.lateness import ERROR, sound
+from pipeline.flow.session import session
+from pipeline.flow.shuffled import CORRECTION
+from pipeline.flow.source import KEY, SOURCE, batch, records
+from pipeline.flow.transform import transform
+from pipeline.flow.usercode import apply, results
+from pipeline.flow.window_dedup import identified
+from pipeline.flow.windows import windows
+from pipeline.lanes.emitted import emitted
+from pipeline.lanes.shuffled import reason
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Mapping, Sequence
+
+    from pyspark.sql import DataFrame, SparkSession
+
+    from pipeline.flow.codec import Codec
+    from pipeline.lanes.transaction import Sendable
+    from pipeline.settings import Settings
+
+LATE_SCHEMA = "batch long, late_partition int, late_offset long"
+
+
+@dataclass
+class Claimed:
+    """What the job says of itself, and the recomputation goes by."""
+
+    ranges: Mapping[int, tuple[int, int]]
+    watermark_ms: int
+    late: Sequence[tuple[int, int, int]] = ()  # batch, source partition, offset
+
+
+@dataclass
+class Recomputed:
+    """What must be there."""
+
+    read: int = 0
+    times: list[int] = field(default_factory=list)  # of sound events, rising, in ms
+    late: dict[tuple[int, int], int] = field(default_factory=dict)  # event time of each late event, by its place
+    outputs: Counter[Sendable] = field(default_factory=Counter)
+    dead: Counter[tuple[str, int, int]] = field(default_factory=Counter)  # reason, source partition, offset
+    by_id: dict[Any, list[tuple[Sendable, ...]]] = field(default_factory=dict)  # for `window` dedup, of each copy
+
+
+def recomputed(
+    settings: Settings, claimed: Claimed, function: Callable[[DataFrame], DataFrame] | None = None
+) -> Recomputed:
+    """Compute everything anew."""
+    spark, codec = session(settings), codec_of(settings)
+    try:
+        events = codec.decode(records(batch(spark, settings, claimed.ranges)))
+        if settings.dedup.strategy == "window":
+            return _deduplicated(settings, codec, identified(events, settings.dedup), function or transform)
+        known = sound(events, settings.windows).persist()
+        return _windowed(spark, settings, codec, known, claimed, function or windows)
+    finally:
+        spark.stop()
+
+
+def _windowed(  # noqa: PLR0913, PLR0917  all that decides
+    spark: SparkSession,
+    settings: Settings,
+    codec: Codec,
+    known: DataFrame,
+    claimed: Claimed,
+    function: Callable[[DataFrame], DataFrame],
+) -> Recomputed:
+    found = _dead(known)
+    place = (f.col(f"{SOURCE}.partition") == f.col("late_partition")) & (
+        f.col(f"{SOURCE}.offset") == f.col("late_offset")
+    )
+    late = spark.createDataFrame(list(claimed.late), LATE_SCHEMA)
+    good = known.where(f.col(ERROR).isNull()).join(f.broadcast(late), place, "left")
+    time = f.unix_millis(settings.windows.time)
+    for row in good.select(time, "batch", f"{SOURCE}.partition", f"{SOURCE}.offset").collect():
+        if row[1] is None:
+            found.times.append(row[0])
+        else:
+            found.late[row[2], row[3]] = row[0]
+    found.times.sort()
+    own = [name for name in known.columns if name not in {KEY, SOURCE, ERROR}]
+    made = partial(_results, codec, function)
+    due = f.unix_millis("time") <= claimed.watermark_ms
+    found.outputs.update(made(good.where("batch is null").select(*own), due))
+    if settings.windows.late == "correct":
+        for number in {number for number, _, _ in claimed.late}:
+            for topic, key, value, headers in made(good.where(f.col("batch") == number).select(*own), f.lit(True)):  # noqa: FBT003
+                found.outputs[topic, key, value, (*(headers or ()), CORRECTION)] += 1  # type: ignore[index]
+    return found
+
+
+def _results(codec: Codec, function: Callable[[DataFrame], DataFrame], events: DataFrame, due: Any) -> list[Sendable]:
+    rows = results(function, events, codec).where(due).select("outputs")
+    return [frozen(one) for row in _outputs(rows, codec) for one in row]
+
+
+def _deduplicated(
+    settings: Settings, codec: Codec, known: DataFrame, function: Callable[[DataFrame], DataFrame]
+) -> Recomputed:
+    known = known.persist()
+    found = _dead(known)
+    id_of = f.col(settings.dedup.id_column).alias("_id")
+    ids = known.where(f.col(ERROR).isNull()).select(id_of, f"{SOURCE}.partition", f"{SOURCE}.offset").collect()
+    names = {(row[1], row[2]): row[0] for row in ids}
+    rows = apply(function, known.where(f.col(ERROR).isNull()).drop(ERROR, "_late"), codec)
+    table = collected(rows.select("partition", "offset", "outputs"))
+    for part in table.to_batches():
+        made, _ = emitted(part.column(2), codec.output_schemas())
+        for partition, offset, outputs in zip(
+            part.column(0).to_pylist(), part.column(1).to_pylist(), made.by_row(), strict=True
+        ):
+            copies = found.by_id.setdefault(names[partition, offset], [])
+            copies.append(tuple(frozen(one) for one in outputs))
+    return found
+
+
+def _dead(known: DataFrame) -> Recomputed:
+    found = Recomputed(read=known.count())
+    for error, partition, offset in (
+        known.where(f.col(ERROR).isNotNull()).select(ERROR, f"{SOURCE}.partition", f"{SOURCE}.offset").collect()
+    ):
+        found.dead[reason(error)[0], partition, offset] += 1
+    return found
+
+
+def _outputs(rows: DataFrame, codec: Codec) -> list[list[Sendable]]:
+    schemas = codec.output_schemas()
+    return [row for part in collected(rows).to_batches() for row in emitted(part.column(0), schemas)[0].by_row()]
+
+
+def frozen(one: Any) -> Sendable:
+    """A record that can be counted."""
+    topic, key, value, headers = one
+    return topic, key, value, tuple(headers or ())  # type: ignore[return-value]

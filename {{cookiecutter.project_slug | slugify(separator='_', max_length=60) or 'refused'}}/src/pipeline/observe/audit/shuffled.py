@@ -1,0 +1,197 @@
+"""The audit of the shuffled path: results, dead letters and late records against the source, computed anew.
+
+Guarantee: exact only if results + late records + dead letters = all of the input: every result that is due is there
+once, with the content that the user's function gives over all events that were not late; every late event was one (at
+or before a watermark that some earlier event justifies), and stands in the late topic once; every other one is counted
+in its windows. What cannot be proven (`late = "drop"` forgets which events they were) ends in an error.
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left
+from collections import Counter
+from typing import TYPE_CHECKING, Any
+
+from pipeline.errors import PipelineError
+from pipeline.flow.recomputed import Claimed, Recomputed, frozen
+from pipeline.observe.audit.claims import Claims
+from pipeline.observe.audit.letters import PREFIX
+from pipeline.observe.audit.result import AuditResult
+from pipeline.observe.audit.tally import EXAMPLES, Counts
+from pipeline.observe.audit.topics import KafkaTopics
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Hashable, Iterable, Mapping
+
+    from pipeline.observe.audit.claims import Lane
+    from pipeline.observe.audit.records import Record
+    from pipeline.settings import Settings
+
+DETAIL = re.compile(r"batch (\d+), watermark (-?\d+) ms")
+LATE = "late"
+
+
+def audit_shuffled(
+    settings: Settings, recompute: Callable[[Claimed], Recomputed], patience: float = 5.0
+) -> AuditResult:
+    """Audit an app that is not running."""
+    topics = KafkaTopics(settings, patience=patience)
+    ends = topics.ends()
+    lanes = Claims(settings, topics)
+    late = _late(settings, topics)
+    claimed = _claimed(settings, lanes.newest, late)
+    must = recompute(claimed)
+    faults = [*lanes.wrong, *_late_faults(settings, late, must, claimed)]
+    found: Counter[Any] = Counter()
+    for topic in settings.output.topics:
+        if topic != settings.late_topic:
+            found.update(frozen((topic, one.key, one.value, one.headers)) for one in topics.written(topic))
+    again = 0
+    if settings.dedup.strategy == "window":
+        must.outputs, again = _chosen(must, found)
+    aside = settings.output.dead_letter_topic
+    letters = Counter(_place(aside, one) for one in topics.written(aside))
+    examples: list[str] = []
+    outputs = _compared(must.outputs, found, lambda one: str(one[0]), settings.output.topics, examples)
+    dead = _compared(must.dead, letters, lambda one: str(one[0]), sorted({one[0] for one in must.dead}), examples)
+    faults += _counters(lanes.newest, must, outputs, len(late), again)
+    stuck = [f"{topic} [{number}]" for (topic, number), (stable, end) in ends.items() if stable != end]
+    verdicts: Counter[str] = Counter()
+    for lane in lanes.newest.values():
+        verdicts.update(lane.verdicts)
+    return AuditResult(
+        outputs=outputs,
+        dead_letters=dead,
+        out_of_order=0,
+        split_keys=0,
+        counters_wrong=faults,
+        open_transactions=stuck,
+        behind={number: topics.behind(lane) for number, lane in lanes.newest.items()},
+        read=must.read,
+        verdicts=verdicts,
+        examples=examples,
+    )
+
+
+def _claimed(settings: Settings, lanes: Mapping[int, Lane], late: Mapping[tuple[int, int], Any]) -> Claimed:
+    if len({(lane.token or {}).get("batch_id", -1) for lane in lanes.values()}) > 1:
+        msg = f"{settings.lane_topic}: its lanes stand at different batches: let the job run until it has caught up"
+        raise PipelineError(msg)
+    if settings.windows.late == "drop" and any(lane.verdicts.get(LATE) for lane in lanes.values()):
+        msg = 'windows.late = "drop": late events were dropped and counted, and nothing says which: cannot be audited'
+        raise PipelineError(msg)
+    token = lanes[0].token or {}
+    return Claimed(
+        {number: (lane.start_offset, lane.next_offset) for number, lane in lanes.items()},
+        int(token.get("watermark_ms", 0)),
+        [(batch, partition, offset) for (partition, offset), (batch, _, _) in late.items()],
+    )
+
+
+def _late(settings: Settings, topics: KafkaTopics) -> dict[tuple[int, int], tuple[int, int, int]]:
+    """The late records by their place in the source: batch, watermark, and how often each is there."""
+    found: dict[tuple[int, int], tuple[int, int, int]] = {}
+    topic = settings.late_topic
+    for record in topics.written(topic) if topic else ():
+        match = DETAIL.fullmatch(_told(record, "detail"))
+        if match is None:
+            raise PipelineError(_foreign(topic, record))
+        _, *at = _place(topic, record)
+        place = at[0], at[1]
+        found[place] = int(match[1]), int(match[2]), found.get(place, (0, 0, 0))[2] + 1
+    return found
+
+
+def _late_faults(
+    settings: Settings, late: Mapping[tuple[int, int], tuple[int, int, int]], must: Recomputed, claimed: Claimed
+) -> Iterable[str]:
+    """Late records that are no late events, or stand there twice."""
+    delay = settings.windows.watermark_seconds * 1000
+    times = sorted([*must.times, *must.late.values()])
+    for place, (_, watermark, copies) in late.items():
+        if copies > 1:
+            yield f"late record {place}: there {copies} times"
+        time = must.late.get(place)
+        if time is None:
+            yield f"late record {place}: no sound event of the source"
+            continue
+        # A watermark is the time of some event less the delay, and only ever rises to the last one.
+        at = bisect_left(times, watermark + delay)
+        justified = at < len(times) and times[at] == watermark + delay and watermark <= claimed.watermark_ms
+        if time > watermark or not justified:
+            yield f"late record {place}: its event time {time} was not late by watermark {watermark}"
+
+
+def _chosen(must: Recomputed, found: Counter[Any]) -> tuple[Counter[Any], int]:
+    """With `window` dedup: the outputs of one copy of each id, and of more where it came again after the horizon."""
+    chosen: Counter[Any] = Counter()
+    again = 0
+    for copies in must.by_id.values():
+        fits = [copy for copy in copies if all(found[one] > chosen[one] for one in copy)] or copies
+        chosen.update(fits[0])
+        for copy in fits[1:]:
+            if copy and all(found[one] > chosen[one] for one in copy):
+                chosen.update(copy)
+                again += 1
+    return chosen, again
+
+
+def _place(topic: str, letter: Record) -> tuple[str, int, int]:
+    """Reason, source partition and offset of a record that was set aside."""
+    try:
+        return _told(letter, "reason"), int(_told(letter, "partition")), int(_told(letter, "offset"))
+    except ValueError:
+        raise PipelineError(_foreign(topic, letter)) from None
+
+
+def _told(letter: Record, name: str) -> str:
+    """What the job wrote in the header of that name: the last one, since the source's own come before."""
+    values = [value for header, value in letter.headers if header == f"{PREFIX}{name}"]
+    return (values[-1] or b"").decode(errors="backslashreplace") if values else ""
+
+
+def _foreign(topic: str, record: Record) -> str:
+    return f"{topic} [{record.partition}] offset {record.offset}: not written by this job; see who else writes there"
+
+
+def _compared(
+    must: Counter[Any],
+    found: Counter[Any],
+    name_of: Callable[[Any], str],
+    names: Iterable[str],
+    examples: list[str],
+) -> dict[str, Counts]:
+    counts: dict[str, Counts] = {name: Counts() for name in names}
+    one: Hashable
+    for one in must.keys() | found.keys():
+        here = counts.setdefault(name_of(one), Counts())
+        expected, there = must[one], found[one]
+        here.expected += expected
+        here.found += there
+        here.lost += max(expected - there, 0)
+        here.duplicated += max(there - expected, 0) if expected else 0
+        here.unexpected += 0 if expected else there
+        if expected != there and len(examples) < EXAMPLES:
+            examples.append(f"expected {expected} times, found {there} times: {str(one)[:300]}")
+    return counts
+
+
+def _counters(
+    lanes: Mapping[int, Lane], must: Recomputed, outputs: Mapping[str, Counts], late: int, again: int
+) -> Iterable[str]:
+    """What the lanes counted against what is there."""
+    told = {
+        "read": (sum(lane.read for lane in lanes.values()), must.read),
+        "written": (sum(lane.written for lane in lanes.values()), sum(one.found for one in outputs.values())),
+        "late": (sum(lane.verdicts.get(LATE, 0) for lane in lanes.values()), late),
+        "dead letters": (sum(sum(lane.dead_letters.values()) for lane in lanes.values()), must.dead.total()),
+    }
+    if must.by_id:
+        copies = sum(map(len, must.by_id.values()))
+        fresh = len(must.by_id) + again
+        told["fresh"] = sum(lane.verdicts.get("fresh", 0) for lane in lanes.values()), fresh
+        told["duplicate"] = sum(lane.verdicts.get("duplicate", 0) for lane in lanes.values()), copies - fresh
+    for name, (counted, true) in told.items():
+        if counted != true:
+            yield f"{name}: the lanes counted {counted}, the topics say {true}"

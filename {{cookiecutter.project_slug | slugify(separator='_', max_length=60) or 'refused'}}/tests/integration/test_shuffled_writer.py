@@ -1,0 +1,132 @@
+"""The writer of the shuffled path on a real broker, without Spark: its token is as good as an offset."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.kafka import read_committed
+from tests.support.lanes import App, fill, provisioned
+
+from pipeline.errors import SafeStop
+from pipeline.lanes.provision import provision
+from pipeline.lanes.shuffled import Part, ShuffledWriter
+from pipeline.lanes.token import Planned
+from pipeline.lanes.transaction import Transaction
+
+if TYPE_CHECKING:
+    from pipeline.lanes.report import LaneReport
+    from pipeline.local.broker import Broker
+
+STEPS = ["fence", "begin", "send_all", "put_lane_record", "flush_and_compare", "commit"]
+
+
+class Killed(BaseException):
+    """Stands for SIGKILL: nothing is tidied up after it."""
+
+
+def plan(batch: int, **other: Any) -> Planned:
+    """Return a batch of ten source records."""
+    return replace(Planned("query", batch, (10 * batch,), (10 * batch + 10,), 1_000, 2_000 + batch), **other)
+
+
+@pytest.fixture
+def app(broker: Broker, tmp_path: Any) -> App:
+    """Return a fresh app on the shuffled path."""
+    return provisioned(
+        broker.bootstrap,
+        flow={"path": "windows"},
+        windows={"late": "drop"},
+        spark={"checkpoint": str(tmp_path)},
+    )
+
+
+def write(app: App, planned: Planned, values: list[int], **given: Any) -> LaneReport:
+    """Run one lane's task of a batch."""
+    writer = ShuffledWriter(app.task(-1, -1, planned=planned, **given))
+    outputs = [app.output(value) for value in values]
+    writer.write_part(Part(lane=0, read=10, stamps=[1] * 10, outputs=outputs))
+    return writer.report
+
+
+def test_a_batch_that_is_run_again_writes_nothing_in_a_lane_that_has_it(app: App) -> None:
+    write(app, plan(0), [1, 2])
+    write(app, plan(1), [3])
+    before = app.lane_records()
+    report = write(app, plan(1), [3])
+    assert (report.skipped, report.commits) == (1, [])
+    assert app.written() == [1, 2, 3]
+    assert app.lane_records() == before
+    write(app, plan(2), [])
+    lane = app.lane()
+    assert lane.token == plan(2).token()
+    assert (lane.next_offset, lane.counters.read, lane.counters.written, lane.counters.transactions) == (30, 30, 3, 3)
+
+
+def test_a_replay_that_diverges_stops_the_job_and_nothing_is_written(app: App) -> None:
+    write(app, plan(0), [1])
+    for other in (plan(0, offsets=(11,)), plan(0, watermark_ms=999), plan(0, query_id="other"), plan(2)):
+        with pytest.raises(SafeStop):
+            write(app, other, [2])
+    assert app.written() == [1]
+    assert app.lane().token == plan(0).token()
+
+
+def test_an_old_record_that_looks_like_a_gap_does_not_stop_the_job(app: App) -> None:
+    write(app, plan(0), [1])
+    old = app.recalled()
+    write(app, plan(1), [2])
+    report = write(app, plan(2), [3], recalled=old)
+    assert report.outcomes == {"moved": 1, "committed": 1}
+    assert app.written() == [1, 2, 3]
+
+
+@pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
+@pytest.mark.parametrize("step", STEPS)
+def test_a_writer_killed_at_any_step_is_continued_exactly(
+    app: App, monkeypatch: pytest.MonkeyPatch, step: str, *, after: bool
+) -> None:
+    write(app, plan(0), [1, 2])
+    real = getattr(Transaction, step)
+
+    def killed(self: Transaction, *args: Any, **given: Any) -> None:
+        if after:
+            real(self, *args, **given)
+        raise Killed
+
+    with monkeypatch.context() as dying:
+        dying.setattr(Transaction, step, killed)
+        dying.setattr(Transaction, "abandon", lambda _: None)
+        with pytest.raises(Killed):
+            write(app, plan(1), [3, 4])
+    write(app, plan(1), [3, 4])
+    assert app.written() == [1, 2, 3, 4]
+    assert app.lane().counters.written == 4
+    assert [lane.token.batch_id for lane in app.lane_records() if lane.token is not None] == [0, 1]
+
+
+def test_late_and_unsound_records_are_set_aside_byte_for_byte(broker: Broker, tmp_path: Any) -> None:
+    app = provisioned(broker.bootstrap)
+    late_topic = f"{app.settings.app.id}-late"
+    values = {
+        **app.settings.model_dump(),
+        "flow": {"path": "windows"},
+        "windows": {"late_topic": late_topic},
+        "spark": {"checkpoint": str(tmp_path)},
+    }
+    values["output"] = {**values["output"], "topics": (app.out, late_topic)}
+    app = replace(app, settings=type(app.settings).model_validate(values))
+    provision(app.settings, lambda _: None)
+    fill(broker.bootstrap, app.source.name, [(b"k%d" % number, b"v%d" % number, [("h", b"x")]) for number in range(10)])
+    writer = ShuffledWriter(app.task(-1, -1, planned=plan(0)))
+    part = Part(lane=0, read=9, stamps=[1] * 10, dead=[(0, 7, "not valid UTF-8"), (0, 2, "time: none")], late=[(0, 5)])
+    writer.write_part(part)
+    letters = {dict(one.headers)["dead-letter-reason"]: (one.key, one.value) for one in app.letters()}
+    assert letters == {b"time": (b"k2", b"v2"), b"decode": (b"k7", b"v7")}
+    [late] = read_committed(broker.bootstrap, late_topic)
+    assert (late.key, late.value, late.headers[0]) == (b"k5", b"v5", ("h", b"x"))
+    told = dict(late.headers)
+    assert (told["dead-letter-reason"], told["dead-letter-detail"]) == (b"late", b"batch 0, watermark 1000 ms")
+    assert app.lane().counters.verdicts == {"late": 1}
+    assert app.lane().counters.dead_letters == {"time": 1, "decode": 1}

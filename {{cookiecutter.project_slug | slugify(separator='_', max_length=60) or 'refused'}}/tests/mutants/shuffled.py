@@ -1,0 +1,91 @@
+"""The mutants of the shuffled path: the token rule, the lane of a key, late events, and the time of dedup."""
+
+from __future__ import annotations
+
+from tests.mutants.mutant import Mutant
+
+RULE = "pipeline.lanes.token"
+WRITER_TESTS = "tests/integration/test_shuffled_writer.py"
+RUN_AGAIN = f"{WRITER_TESTS}::test_a_batch_that_is_run_again_writes_nothing_in_a_lane_that_has_it"
+DIVERGES = f"{WRITER_TESTS}::test_a_replay_that_diverges_stops_the_job_and_nothing_is_written"
+
+SHUFFLED = (
+    Mutant(
+        "token-not-looked-at",
+        RULE,
+        {
+            "fault = _fault(found, planned, start, lane)": 'fault = ""',
+            "return found is not None and found.batch_id == planned.batch_id": "return False",
+        },
+        RUN_AGAIN,
+    ),
+    Mutant("digest-ignored", RULE, {"if found.digest == planned.digest:": "if True:"}, DIVERGES),
+    Mutant("query-id-ignored", RULE, {"if found.query_id != planned.query_id:": "if False:"}, DIVERGES),
+    Mutant(
+        "batch-left-out",
+        RULE,
+        {"if found.batch_id == planned.batch_id - 1 and found.offsets == planned.firsts:": "if True:"},
+        DIVERGES,
+    ),
+    Mutant(
+        "stop-of-a-token-without-proof",
+        "pipeline.lanes.shuffled",
+        {"self._prove(recalled, transaction)": "pass"},
+        f"{WRITER_TESTS}::test_an_old_record_that_looks_like_a_gap_does_not_stop_the_job",
+    ),
+    Mutant(
+        "reason-of-a-task-not-told",
+        "pipeline.flow.shuffled",
+        {"report.raise_stop()": "pass"},
+        "tests/unit/test_part.py::test_a_task_that_cannot_gather_its_part_says_why",
+    ),
+    Mutant(
+        "weaker-delivery-on-the-shuffled-path",
+        "pipeline.consistency",
+        {'if delivery.semantics != "exactly-once":': "if False:"},
+        "tests/unit/test_settings.py::test_settings_that_contradict_each_other_are_refused",
+    ),
+    Mutant(
+        "state-on-each-machine-s-own-disk",
+        "pipeline.consistency",
+        {'if settings.shuffled and not URI.match(place) and not master.startswith("local"):': "if False:"},
+        "tests/unit/test_settings.py::test_settings_that_contradict_each_other_are_refused",
+    ),
+    Mutant(
+        "state-to-be-deleted",
+        "pipeline.flow.checkpoint",
+        {'to_do = f"the state is in this folder alone; restore it from a copy, {RESET}"': "pass"},
+        "tests/unit/test_paths.py::test_nobody_is_told_to_delete_a_checkpoint_that_holds_state",
+    ),
+    Mutant(
+        "lane-by-partition-id",
+        "pipeline.flow.shuffled",
+        {
+            'return f.pmod(f.xxhash64(key), f.lit(len(plan.offsets))).cast("int")': (
+                'return f.pmod(f.spark_partition_id(), f.lit(len(plan.offsets))).cast("int")'
+            )
+        },
+        "tests/spark/test_shuffled.py::test_a_key_has_the_same_lane_however_spark_spreads_the_rows",
+    ),
+    Mutant(
+        "late-left-to-spark",
+        "pipeline.flow.lateness",
+        {
+            "return sound(events, windows).withColumn(LATE, col(ERROR).isNull() & late)": (
+                "return sound(events, windows).withColumn(LATE, late & lit(False))"
+            )
+        },
+        "tests/integration/test_shuffled.py::test_late_events_are_never_dropped_in_silence",
+    ),
+    Mutant(
+        "dedup-by-the-time-of-records",
+        "pipeline.flow.window_dedup",
+        {
+            "return current_timestamp()": (
+                'return (col("_source.timestamp") / 1000).cast("timestamp")  # of the record, not of its batch'
+            )
+        },
+        "tests/integration/test_window_dedup.py"
+        "::test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind",
+    ),
+)

@@ -1,0 +1,94 @@
+"""How results find their lanes: by their key alone, whatever Spark does with partitions."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING, Any
+
+import pyarrow as pa
+import pytest
+from pyspark.sql import functions as f
+
+from pipeline.flow.lateness import PROPERTY, at_or_before_watermark, watermark
+from pipeline.flow.outputs import emit, output
+from pipeline.flow.part import PART_COLUMNS, gathered
+from pipeline.flow.shuffled import results_of, salts, to_lanes
+from pipeline.lanes.token import Planned
+
+if TYPE_CHECKING:
+    from pyspark.sql import DataFrame, SparkSession
+
+LANES = 5
+PLAN = Planned("query", 0, (0,) * LANES, (1,) * LANES, 0, 0)
+
+
+def results(spark: SparkSession, partitions: int) -> DataFrame:
+    """Return a hundred results of ten keys, spread over partitions in one way or another."""
+    rows = spark.range(100, numPartitions=partitions).repartition(partitions)
+    made = rows.withColumn(
+        "outputs", emit(output("out", key=(f.col("id") % 10).cast("string"), value=f.col("id").cast("string")))
+    )
+    return made.select("outputs", f.col("id").alias("time"))
+
+
+def in_tasks(frame: DataFrame) -> list[tuple[int, int, bytes | None, int | None]]:
+    """Return (task, lane, key, value) of every row, as the tasks see them."""
+    rows = frame.withColumn("task", f.spark_partition_id()).collect()
+    held = [(row["outputs"] or [{"key": None, "value": None}])[0] for row in rows]
+    return [
+        (row["task"], row["lane"], one["key"] and bytes(one["key"]), one["value"] and int(one["value"]))
+        for row, one in zip(rows, held, strict=True)
+    ]
+
+
+def test_a_key_has_the_same_lane_however_spark_spreads_the_rows(spark: SparkSession) -> None:
+    placed = []
+    for partitions in (1, 2, 7):
+        rows = in_tasks(to_lanes(results_of(results(spark, partitions), PLAN), LANES))
+        placed.append({(key, value, lane) for _, lane, key, value in rows if key is not None})
+    assert len(placed[0]) == 100
+    assert placed[0] == placed[1] == placed[2]
+    lanes_of = {key: {lane for other, _, lane in placed[0] if other == key} for key, _, _ in placed[0]}
+    assert all(len(lanes) == 1 for lanes in lanes_of.values())
+
+
+def test_every_lane_has_a_task_of_its_own_also_without_results_and_its_rows_are_in_order(spark: SparkSession) -> None:
+    nothing = in_tasks(to_lanes(results_of(results(spark, 2).where("time < 0"), PLAN), LANES))
+    assert sorted(lane for _, lane, _, _ in nothing) == list(range(LANES))
+    rows = in_tasks(to_lanes(results_of(results(spark, 3), PLAN), LANES))
+    assert len({(task, lane) for task, lane, _, _ in rows}) == len({task for task, _, _, _ in rows}) == LANES
+    for key in {key for _, _, key, _ in rows if key}:
+        values = [value for _, _, other, value in rows if other == key and value is not None]
+        assert values == sorted(values)
+    assert len(set(salts(LANES))) == LANES
+
+
+def test_rows_of_two_lanes_in_one_task_stop_the_job() -> None:
+    kind = pa.list_(
+        pa.struct(
+            [
+                ("topic", pa.string()),
+                ("key", pa.binary()),
+                ("value", pa.binary()),
+                ("headers", pa.list_(pa.struct([("key", pa.string()), ("value", pa.binary())]))),
+            ]
+        )
+    )
+    kinds = [pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string(), kind]
+    columns = [[0, 1], ["lane", "lane"], *([[None, None]] * 5)]
+    arrays = [pa.array(values, of) for values, of in zip(columns, kinds, strict=True)]
+    batch = pa.RecordBatch.from_arrays(arrays, names=list(PART_COLUMNS))
+    task: Any = type(
+        "Task", (), {"schemas": {}, "settings": type("Of", (), {"windows": type("W", (), {"late": "drop"})})}
+    )
+    with pytest.raises(Exception, match=r"rows of lanes \[0, 1\] instead of one"):
+        gathered(iter([batch]), task)
+
+
+def test_an_event_at_the_watermark_is_late_and_one_behind_it_is_not(spark: SparkSession) -> None:
+    times = spark.range(9, 12)
+    with watermark(spark.sparkContext, 10):
+        judged = times.select("id", at_or_before_watermark(f.col("id")).alias("late")).collect()
+    assert {row["id"]: row["late"] for row in judged} == {9: True, 10: True, 11: False}
+    assert not spark.sparkContext.getLocalProperty(PROPERTY)
+    with pytest.raises(Exception, match="no watermark was handed to the task"):
+        times.select(at_or_before_watermark(f.col("id"))).collect()

@@ -1,0 +1,169 @@
+"""Jobs on the shuffled path in tests: apps, events at given times, windows of their own, and their audit."""
+
+from __future__ import annotations
+
+import json
+import time
+from dataclasses import dataclass
+from functools import partial
+from typing import TYPE_CHECKING, Any
+
+from confluent_kafka import Producer
+from pyspark.sql import functions as f
+from tests.support.job import App, new_app, spark_kept
+from tests.support.kafka import DEADLINE_SECONDS, QUIET
+
+from pipeline.flow.outputs import emit, output, record
+from pipeline.flow.recomputed import recomputed
+from pipeline.flow.spans import span, spans
+from pipeline.flow.spans import tumbling as minutes
+from pipeline.flow.windows import windows as example
+from pipeline.lanes.provision import provision
+from pipeline.lanes.record import decode
+from pipeline.local.malformed import stamp
+from pipeline.observe.audit.shuffled import audit_shuffled
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Mapping
+    from pathlib import Path
+
+    from pyspark.sql import DataFrame
+    from tests.support.running import Running
+
+    from pipeline.flow.job import Job
+    from pipeline.lanes.record import LaneRecord
+    from pipeline.observe.audit import AuditResult
+    from pipeline.observe.progress import Batch
+    from pipeline.settings import Settings
+
+    Function = Callable[[DataFrame], DataFrame]
+
+# Kafka's time of every event: none of them is ahead of it. A broker takes none of its own future, and forgets the past.
+KAFKA_MS = time.time_ns() // 1_000_000
+MINUTE = 60_000
+
+
+def tumbling(settings: Settings) -> Function:
+    """Return windows of one minute by account: the least that needs state."""
+    totals = settings.output.topics[0]
+
+    def windows(events: DataFrame) -> DataFrame:
+        counted = f.count("*").alias("payments"), f.sum("amount").cast("decimal(18,2)").alias("amount")
+        grouped = spans(events, "at", minutes("minute", 60)).groupBy("account", *span()).agg(*counted)
+        found = grouped.select("account", "span.*", "payments", "amount")
+        value = record("account", "start", "end", "payments", "amount")
+        outputs = emit(output(totals, key="account", value=value))
+        return found.select(outputs.alias("outputs"), f.col("end").alias("time"))
+
+    return windows
+
+
+def scoring(settings: Settings) -> Function:
+    """Return the project's own windows, with topics of the app."""
+    prefix = settings.app.id
+
+    def windows(events: DataFrame) -> DataFrame:
+        def renamed(one: Any) -> Any:
+            return f.when(one.isNotNull(), one.withField("topic", f.concat(f.lit(f"{prefix}-"), one["topic"])))
+
+        return example(events).withColumn("outputs", f.transform("outputs", renamed))
+
+    return windows
+
+
+def copied(settings: Settings) -> Function:
+    """Return a transform that writes each event once: behind `window` dedup."""
+    totals = settings.output.topics[0]
+
+    def transform(events: DataFrame) -> DataFrame:
+        return events.withColumn("outputs", emit(output(totals, key="account", value=record("id", "account"))))
+
+    return transform
+
+
+@dataclass(frozen=True)
+class WindowedApp(App):
+    """An app on the shuffled path; `function` makes its windows, or its transform."""
+
+    function: Callable[[Settings], Function] = tumbling
+
+    def with_settings(self, **sections: Mapping[str, Any]) -> WindowedApp:
+        """Return the same app with other settings."""
+        return WindowedApp(super().with_settings(**sections).settings, self.folder, self.function)
+
+    def pay_at(self, rows: Iterable[tuple[int, str, str, int]], kafka_ms: int = KAFKA_MS) -> None:
+        """Send (partition, id, account, event time in ms) as payments of 1.10."""
+        client = Producer({"bootstrap.servers": self.bootstrap, **QUIET})
+        refused: list[str] = []
+        for number, (partition, name, account, at) in enumerate(rows):
+            value = {"id": name, "account": account, "amount": 1.10, "currency": "EUR", "at": at}
+            client.produce(
+                self.topic,
+                json.dumps(value).encode(),
+                account.encode(),
+                partition,
+                timestamp=kafka_ms,
+                headers=stamp(b"till", 0, 0, number),
+                on_delivery=lambda error, _: refused.append(str(error)) if error else None,
+            )
+        assert client.flush(DEADLINE_SECONDS) == 0
+        assert not refused
+
+    def go(self, then: Callable[[Job, Batch], object] = lambda _job, _batch: None) -> Any:
+        """Run the job in this process until it has caught up."""
+        return self.run(then, transform=self.function(self.settings))
+
+    def start(
+        self, transform: Callable[[Settings], Function] | None = None, environ: Mapping[str, str] | None = None
+    ) -> Running:
+        """Run the job in a process of its own."""
+        return super().start(transform or self.function, environ)
+
+    def late_ones(self) -> int:
+        """Return how many late events the lanes have counted."""
+        return sum(lane.counters.verdicts.get("late", 0) for lane in self.lanes())
+
+    def lanes(self) -> list[LaneRecord]:
+        """Return the record of each lane."""
+        newest = {one.partition: one.value or b"" for one in self.written(self.settings.lane_topic)}
+        return [decode(newest[lane]) for lane in sorted(newest)]
+
+    def audit(self) -> AuditResult:
+        """Compute everything anew from the source topic, and compare."""
+        recompute = partial(recomputed, self.settings, function=self.function(self.settings))
+        with spark_kept():
+            return audit_shuffled(self.settings, recompute, patience=1.0)
+
+    def values(self, topic: int = 0) -> list[dict[str, Any]]:
+        """Return what a reader finds in an output topic."""
+        return [json.loads(one.value or b"") for one in self.written(self.settings.output.topics[topic])]
+
+    def late(self) -> list[tuple[int, int]]:
+        """Return the places in the source of what stands in the late topic."""
+        found = [dict(one.headers) for one in self.written(self.settings.windows.late_topic)]
+        return sorted(
+            (int(one["dead-letter-partition"] or b""), int(one["dead-letter-offset"] or b"")) for one in found
+        )
+
+
+def windowed_app(
+    bootstrap: str,
+    folder: Path,
+    *,
+    partitions: int = 2,
+    function: Callable[[Settings], Function] = tumbling,
+    **sections: Mapping[str, Any],
+) -> WindowedApp:
+    """Create a source topic and an app of the windows path on it; `sections` go over its settings, key by key."""
+    made = new_app(bootstrap, folder, partitions=partitions, provisioned=False)
+    name = made.settings.app.id
+    given: dict[str, dict[str, Any]] = {
+        "flow": {"path": "windows"},
+        "windows": {"watermark_seconds": 60, "late_topic": f"{name}-late"},
+        "output": {"topics": (f"{name}-totals", f"{name}-verdicts", f"{name}-late")},
+    }
+    for section, values in sections.items():
+        given.setdefault(section, {}).update(values)
+    app = WindowedApp(made.settings, folder, function).with_settings(**given)
+    provision(app.settings, lambda _: None)
+    return app
