@@ -2,16 +2,18 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
+import pyarrow as pa
 import pytest
-from pyspark.sql.functions import col, lit
+from pyspark.sql.functions import array, col, lit
 from tests.support.spark import Written, columns, written
 
-from pipeline.flow.outputs import emit, output
+from pipeline.flow.outputs import OUTPUTS_TYPE, emit, output
+from pipeline.lanes.joined import joined
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Iterator
 
     from pyspark.sql import Column, SparkSession
 
@@ -46,3 +48,14 @@ def test_headers_are_columns_or_their_names(write: Callable[[Column], list[list[
 
 def test_no_output_at_all_drops_every_event(write: Callable[[Column], list[list[Written]]]) -> None:
     assert write(emit()) == [[], [], []]
+
+
+def test_rows_without_any_output_cross_to_python_in_many_batches(spark: SparkSession) -> None:
+    rows = spark.range(3_000, numPartitions=1).select(array().cast(OUTPUTS_TYPE).alias("outputs"))
+
+    def counted(batches: Iterator[Any]) -> Iterator[Any]:
+        found = [row for batch in joined(batches) for row in batch.to_pylist()]
+        yield pa.record_batch([[len(found)], [sum(len(row["outputs"]) for row in found)]], names=["rows", "outputs"])
+
+    [(found, outputs)] = rows.mapInArrow(counted, "rows long, outputs long").collect()
+    assert (found, outputs) == (3_000, 0)

@@ -16,9 +16,10 @@ from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
 from pipeline.flow.together import written_together
+from pipeline.lanes.joined import joined
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import joined, lane_rows
+from pipeline.lanes.rows import lane_rows
 from pipeline.lanes.weaker import writer_of
 
 if TYPE_CHECKING:

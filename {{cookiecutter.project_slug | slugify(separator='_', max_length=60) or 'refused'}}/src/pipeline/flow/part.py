@@ -13,8 +13,9 @@ from pyspark import TaskContext
 from pipeline.errors import SafeStop
 from pipeline.flow.report_rows import keep_zip_directories, report_rows
 from pipeline.lanes.emitted import emitted
+from pipeline.lanes.joined import joined
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import errors_of, joined
+from pipeline.lanes.rows import errors_of
 from pipeline.lanes.shuffled import Part, ShuffledWriter
 
 if TYPE_CHECKING:

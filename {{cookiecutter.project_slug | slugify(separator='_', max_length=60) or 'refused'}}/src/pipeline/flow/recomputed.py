@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
+import pyarrow.compute as pc
 from pyspark.sql import functions as f
 
 from pipeline.flow.codec import codec_of
@@ -97,18 +98,27 @@ def _windowed(  # noqa: PLR0913, PLR0917  all that decides
     found.times.sort()
     own = [name for name in known.columns if name not in {KEY, SOURCE, ERROR}]
     made = partial(_results, codec, function)
-    due = f.unix_millis("time") <= claimed.watermark_ms
-    found.outputs.update(made(good.where("batch is null").select(*own), due))
+    found.outputs.update(made(good.where("batch is null").select(*own), claimed.watermark_ms))
     if settings.windows.late == "correct":
         for number in {number for number, _, _ in claimed.late}:
-            for topic, key, value, headers in made(good.where(f.col("batch") == number).select(*own), f.lit(True)):  # noqa: FBT003
+            for topic, key, value, headers in made(good.where(f.col("batch") == number).select(*own)):
                 found.outputs[topic, key, value, (*(headers or ()), CORRECTION)] += 1  # type: ignore[index]
     return found
 
 
-def _results(codec: Codec, function: Callable[[DataFrame], DataFrame], events: DataFrame, due: Any) -> list[Sendable]:
-    rows = results(function, events, codec).where(due).select("outputs")
-    return [frozen(one) for row in _outputs(rows, codec) for one in row]
+def _results(
+    codec: Codec, function: Callable[[DataFrame], DataFrame], events: DataFrame, due_ms: int | None = None
+) -> list[Sendable]:
+    """What the function makes of the events; with `due_ms`, only what is due by then.
+
+    Told apart here, not by Spark: it would put a condition on the end of a session before the merge of its events.
+    """
+    table = collected(results(function, events, codec).select("outputs", f.unix_millis("time").alias("time")))
+    if due_ms is not None:
+        table = table.filter(pc.less_equal(table.column("time"), due_ms))
+    schemas = codec.output_schemas()
+    made = (emitted(part.column(0), schemas)[0].by_row() for part in table.to_batches())
+    return [frozen(one) for part in made for row in part for one in row]
 
 
 def _deduplicated(
@@ -138,11 +148,6 @@ def _dead(known: DataFrame) -> Recomputed:
     ):
         found.dead[reason(error)[0], partition, offset] += 1
     return found
-
-
-def _outputs(rows: DataFrame, codec: Codec) -> list[list[Sendable]]:
-    schemas = codec.output_schemas()
-    return [row for part in collected(rows).to_batches() for row in emitted(part.column(0), schemas)[0].by_row()]
 
 
 def frozen(one: Any) -> Sendable:

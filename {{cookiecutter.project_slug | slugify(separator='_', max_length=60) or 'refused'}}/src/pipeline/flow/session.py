@@ -35,9 +35,10 @@ if TYPE_CHECKING:
 
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
-# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches. With
-# a bound in bytes (arrow.maxBytesPerBatch) Arrow counts the batch anew for each of its rows: half of Spark's time.
+# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches.
 BATCH_ROWS = "250"
+# The one value that is no bound: with any other Arrow counts the batch anew for each of its rows, half of Spark's time.
+NO_BOUND = "2147483647"
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -66,6 +67,7 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.sql.session.timeZone", "UTC")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
+        .config("spark.sql.execution.arrow.maxBytesPerBatch", NO_BOUND)
         .config("spark.sql.streaming.stopTimeout", "10s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")

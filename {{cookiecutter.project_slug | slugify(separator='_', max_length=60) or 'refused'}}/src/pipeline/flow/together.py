@@ -16,8 +16,9 @@ from pyspark import TaskContext
 
 from pipeline.errors import SafeStop
 from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
+from pipeline.lanes.joined import joined
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import COLUMNS, Chunk, joined, lane_rows
+from pipeline.lanes.rows import COLUMNS, Chunk, lane_rows
 from pipeline.lanes.together import BatchWriter
 
 if TYPE_CHECKING:

@@ -11,7 +11,6 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import pyarrow as pa
 
 from pipeline.avro.limits import STOP, read
 from pipeline.errors import RegistryAway, SafeStop
@@ -28,10 +27,6 @@ if TYPE_CHECKING:
 
 # Outputs of a chunk: fifty thousand of a megabyte each would be more than any worker has.
 CHUNK_BYTES = 64 * 1024 * 1024
-# Record batches are joined to so many rows or bytes, but none waits for longer.
-JOINED_ROWS = 10_000
-JOINED_BYTES = 16 * 1024 * 1024
-JOINED_SECONDS = 0.2
 # Columns of the frame that reaches the writer, in this order.
 COLUMNS = (
     "partition",
@@ -123,22 +118,6 @@ def _taken(parts: list[Rows], count: int) -> tuple[list[Rows], list[Rows]]:
             rest.append(part.cut(count, len(part)))
         count = max(count - len(part), 0)
     return taken, rest
-
-
-def joined(batches: Iterable[Any]) -> Iterator[Any]:
-    """Small record batches become fewer, so that what is done for each of them costs little for a row."""
-    held: list[Any] = []
-    rows = size = 0
-    started = time.monotonic()
-    for batch in batches:
-        held.append(batch)
-        rows += batch.num_rows
-        size += batch.nbytes
-        if rows >= JOINED_ROWS or size >= JOINED_BYTES or time.monotonic() - started > JOINED_SECONDS:
-            yield pa.concat_batches(held)
-            held, rows, size, started = [], 0, 0, time.monotonic()
-    if held:
-        yield pa.concat_batches(held)
 
 
 def lane_rows(  # noqa: PLR0913, PLR0917  the lane, its range, and how its rows are read
