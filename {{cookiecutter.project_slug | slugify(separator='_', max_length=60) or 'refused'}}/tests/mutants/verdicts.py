@@ -26,4 +26,14 @@ VERDICTS = (
         {"if int(txns.max()) - lowest < WIDEST:": "if True:"},
         "tests/unit/test_verdicts.py::test_of_ids_too_far_apart_for_one_number_none_is_taken_for_another",
     ),
+    Mutant(
+        "kept-record-without-its-hash",
+        "pipeline.lanes.kept",
+        {
+            "return Recalled(value, told.end) if _digest(value) == told.digest else None": (
+                "return Recalled(value, told.end)"
+            )
+        },
+        "tests/unit/test_kept.py::test_a_file_that_holds_anything_else_is_not_believed",
+    ),
 )

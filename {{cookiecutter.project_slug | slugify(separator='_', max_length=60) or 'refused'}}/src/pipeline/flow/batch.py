@@ -7,6 +7,7 @@ says is handed on; a batch that does not add up stops the job.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -17,6 +18,7 @@ from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
 from pipeline.flow.together import written_together
 from pipeline.lanes.joined import joined
+from pipeline.lanes.kept import keep
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import lane_rows
@@ -27,10 +29,11 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from pipeline.lanes.kept import Kept
     from pipeline.lanes.task import LaneTask
 
-# A record handed over travels with every task of the batch; a larger one is cheaper for its own task to read.
-HAND_OVER_BYTES = 65_536
+# A record that is handed over travels with every task of the batch; a larger one is kept in a file for its own task.
+HAND_OVER_BYTES = 16_384
 
 
 @dataclass(frozen=True)
@@ -52,10 +55,12 @@ class Lanes:
             for partition, first, until in ranges
         ]
 
-    def handed_over(self, partition: int) -> Recalled | None:
-        """What a task may be told of its lane."""
+    def handed_over(self, partition: int) -> Recalled | Kept | None:
+        """What a task is told of its lane."""
         recalled = self.recalled[partition]
-        return recalled if len(recalled.value) <= HAND_OVER_BYTES else None
+        if len(recalled.value) <= HAND_OVER_BYTES:
+            return recalled
+        return keep(Path(self.task.stop_file).parent, partition, recalled)
 
 
 def write_batch(

@@ -29,7 +29,7 @@ from pipeline.lanes.judge import IDENTITY, Judged, check_topics
 from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.recent import Verdict
-from pipeline.lanes.record import added, decode
+from pipeline.lanes.record import added
 from pipeline.lanes.report import Commit
 from pipeline.lanes.rows import Chunk
 from pipeline.lanes.sizes import too_large
@@ -100,7 +100,7 @@ class ShuffledWriter(LaneWriter):
         fault_point("after fence")
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
-            lane = self._task.checked(decode(recalled.value, self._key))
+            lane = self._task.checked(self._decoded(recalled))
             settled = self._attempts.settle(recalled.value)
         if self._has_batch(lane, recalled, transaction):  # 3
             self._take(recalled, skipped=0 if settled else len(self._part.outputs), commit=settled)

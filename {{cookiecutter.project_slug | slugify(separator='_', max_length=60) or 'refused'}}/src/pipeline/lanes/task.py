@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from pipeline.lanes.encoded import OutputSchema
+    from pipeline.lanes.kept import Kept
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.token import Planned
@@ -34,7 +35,7 @@ class LaneTask:
     partition: int = -1
     first: int = -1
     until: int = -1
-    recalled: Recalled | None = None
+    recalled: Recalled | Kept | None = None
     max_record_bytes: int = 1_000_000
     batch_bytes: int = BATCH_BYTES  # what every topic of the transaction takes
     stop_file: str = ""  # on the driver's machine: while it exists, no further chunk is begun

@@ -25,7 +25,6 @@ from pipeline.lanes.judge import Judged
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.outcome import Attempts
 from pipeline.lanes.recall import Recalled
-from pipeline.lanes.record import decode
 from pipeline.lanes.report import Commit, LaneReport
 from pipeline.lanes.transaction import Transaction
 from pipeline.lanes.writer import RECORD_AND_MARKER, LaneWriter, advance
@@ -87,7 +86,7 @@ class BatchLane(LaneWriter):
     def recall(self, chunk: Chunk, transaction: Transaction) -> Part:
         """Steps 2 and 3."""
         recalled = self._recalled or self._read()
-        lane = self._task.checked(decode(recalled.value, self._key))
+        lane = self._task.checked(self._decoded(recalled))
         if lane.next_offset < chunk.first:
             self._stop_at_gap(chunk, lane, recalled, transaction)
         rows = [part.since(lane.next_offset) for part in chunk.parts]

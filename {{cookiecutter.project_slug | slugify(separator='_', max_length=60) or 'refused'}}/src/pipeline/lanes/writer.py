@@ -25,6 +25,7 @@ from pipeline.errors import SafeStop, Stopped
 from pipeline.faults import fault_point
 from pipeline.kafka import producer_config, until_given_up
 from pipeline.lanes.judge import check_topics, judge
+from pipeline.lanes.kept import known
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.outcome import Attempts
@@ -59,7 +60,8 @@ class LaneWriter:
         self._task = task
         self._settings = task.settings
         self._key = task.key
-        self._recalled = task.recalled
+        self._recalled = known(task.recalled)
+        self._read_last: tuple[bytes, LaneRecord] | None = None
         self._last_commit = 0.0
         self.report = LaneReport(task.partition)
         self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
@@ -88,7 +90,7 @@ class LaneWriter:
         until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
-        if self._recalled is not None and self._is_settled(chunk, decode(self._recalled.value, self._key)):
+        if self._recalled is not None and self._is_settled(chunk, self._decoded(self._recalled)):
             self._take(self._recalled, skipped=len(chunk))
             return
         self._wait_for_markers()
@@ -116,7 +118,7 @@ class LaneWriter:
         fault_point("after fence")
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
-            lane = self._task.checked(decode(recalled.value, self._key))
+            lane = self._task.checked(self._decoded(recalled))
             settled = self._attempts.settle(recalled.value)
         if lane.next_offset < chunk.first:
             self._stop_at_gap(chunk, lane, recalled, transaction)
@@ -188,6 +190,12 @@ class LaneWriter:
         return recall(
             settings.output_bootstrap, settings.lane_topic, self._task.partition, self._key, hanging_after(settings)
         )
+
+    def _decoded(self, recalled: Recalled) -> LaneRecord:
+        """The lane record of these bytes, taken apart once."""
+        if self._read_last is None or self._read_last[0] is not recalled.value:
+            self._read_last = recalled.value, decode(recalled.value, self._key)
+        return self._read_last[1]
 
     def _stop_at_gap(self, chunk: Chunk, lane: LaneRecord, recalled: Recalled, transaction: Transaction) -> NoReturn:
         """Rows would be left out. An old record looks alike: the stop is proven first, by a write that is aborted."""

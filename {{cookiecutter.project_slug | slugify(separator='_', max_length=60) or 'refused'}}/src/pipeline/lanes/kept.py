@@ -1,0 +1,47 @@
+"""A lane record too large to travel with every task of a batch: the driver keeps it in a file for its own task.
+
+Guarantee: a task takes from the file exactly what the driver put there, told by its hash, or it reads the lane itself:
+on another machine there is no such file, and that of another batch has another hash.
+"""
+
+from __future__ import annotations
+
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from pipeline.lanes.recall import Recalled
+
+
+@dataclass(frozen=True, slots=True)
+class Kept:
+    """Where a lane record is kept, what it must be, and the offset at which the lane's next record must land."""
+
+    path: str
+    digest: bytes
+    end: int
+
+
+def keep(folder: Path, partition: int, recalled: Recalled) -> Kept | None:
+    """Put a lane record where tasks on this machine find it; on a full disk it is kept by Kafka alone."""
+    path = folder / f"lane-{partition}"
+    try:
+        path.write_bytes(recalled.value)
+    except OSError:
+        return None
+    return Kept(str(path), _digest(recalled.value), recalled.end)
+
+
+def known(told: Recalled | Kept | None) -> Recalled | None:
+    """What a task was told of its lane."""
+    if not isinstance(told, Kept):
+        return told
+    try:
+        value = Path(told.path).read_bytes()
+    except OSError:
+        return None
+    return Recalled(value, told.end) if _digest(value) == told.digest else None
+
+
+def _digest(value: bytes) -> bytes:
+    return hashlib.blake2b(value, digest_size=16).digest()
