@@ -50,6 +50,7 @@ def test_exactly_the_asked_number_of_payments_is_sent_first(count: int) -> None:
     assert kinds[Kind.PAYMENT] == count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("count", [500, 5_000, 50_000])
 def test_every_kind_is_there_and_at_least_a_fiftieth_are_duplicates(count: int) -> None:
     kinds = Counter(event.kind for batch in plan(count) for event in batch.events)
@@ -58,6 +59,7 @@ def test_every_kind_is_there_and_at_least_a_fiftieth_are_duplicates(count: int) 
     assert kinds[Kind.CONFLICT] + kinds[Kind.OLD_EPOCH] < 0.02 * count
 
 
+@pytest.mark.thorough
 @pytest.mark.parametrize("partitions", [1, 4, 7])
 @pytest.mark.parametrize("count", [500, 20_000])
 def test_each_record_gets_the_verdict_that_it_is_for_however_many_partitions_there_are(

@@ -100,6 +100,7 @@ def test_every_case_is_noted_once_and_a_failure_is_the_exit_code(project: Path) 
     assert len(rows((project / "report.md").read_text(encoding="utf-8"))) == 3
 
 
+@pytest.mark.thorough
 def test_what_has_passed_is_left_out_when_a_run_is_resumed(project: Path) -> None:
     assert start("--only", "C1") == 0
     assert verdicts(project) == [("test_it_passes", "passed")]

@@ -115,6 +115,7 @@ FUZZED = {
 FUZZED_DECODER = Decoder(Reader.of(FUZZED), limits=SMALL)
 
 
+@pytest.mark.thorough
 @settings(max_examples=300, deadline=1_000)
 @given(st.lists(st.binary(max_size=80), max_size=20))
 def test_any_bytes_are_decoded_or_get_a_known_reason(values: list[bytes]) -> None:
@@ -123,6 +124,7 @@ def test_any_bytes_are_decoded_or_get_a_known_reason(values: list[bytes]) -> Non
     assert all(error is None or read(error)[0] in REASONS for error in errors)
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=2_000)
 @given(st.data())
 def test_both_scans_judge_any_bytes_of_any_schema_alike(data: st.DataObject) -> None:
@@ -136,6 +138,7 @@ def test_both_scans_judge_any_bytes_of_any_schema_alike(data: st.DataObject) -> 
     assert as_columns == one_by_one
 
 
+@pytest.mark.thorough
 @settings(max_examples=150, deadline=2_000)
 @given(st.data())
 def test_a_value_that_was_damaged_is_never_read_beyond_its_end(data: st.DataObject) -> None:

@@ -49,6 +49,7 @@ def exposed(rows: int) -> tuple[int, bytes]:
     return sum(len(family.samples) for family in registry.collect()), generate_latest(registry)
 
 
+@pytest.mark.thorough
 @pytest.mark.bad_input("100,000 distinct ids with line ends and commands for terminals", "judged; never a label")
 def test_a_hundred_thousand_hostile_ids_leave_the_number_of_series_as_it_is() -> None:
     few, _ = exposed(PRODUCERS)

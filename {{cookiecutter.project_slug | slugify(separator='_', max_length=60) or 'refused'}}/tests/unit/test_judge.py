@@ -140,6 +140,7 @@ def lane_after(pieces: list[list[Row]], *, drop_stale: bool) -> tuple[LaneRecord
     return replace(lane, counters=replace(lane.counters, transactions=0)), sent
 
 
+@pytest.mark.thorough
 @quiet
 @given(st.lists(any_row, max_size=20), st.integers(0, 20), st.booleans())
 def test_chunks_may_be_cut_anywhere_and_the_lane_ends_the_same(rows: list[Row], cut: int, drop: bool) -> None:  # noqa: FBT001

@@ -164,6 +164,7 @@ def test_other_limits_after_a_restart_lose_no_id(before: int, after: int) -> Non
     assert ask(ledger, (0, 9)) == "stale"
 
 
+@pytest.mark.thorough
 @pytest.mark.timeout(60)
 def test_a_hundred_thousand_producers_over_the_limit_are_judged_without_a_scan() -> None:
     # A scan of all producers at each record would be 20 milliard steps.

@@ -6,6 +6,7 @@ import random
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -142,6 +143,7 @@ records = st.tuples(
 streams = st.integers(0, 60).flatmap(lambda length: st.lists(records, min_size=length, max_size=80))
 
 
+@pytest.mark.thorough
 @quiet
 @given(all_limits, streams)
 def test_verdicts_and_states_are_those_of_the_model_on_any_records(bounds: Dedup, stream: list[Record]) -> None:
@@ -149,6 +151,7 @@ def test_verdicts_and_states_are_those_of_the_model_on_any_records(bounds: Dedup
     check_fresh_at_most_once(stream, verdicts)
 
 
+@pytest.mark.thorough
 @quiet
 @given(all_limits, streams, st.sets(st.integers(0, 80)))
 def test_storing_and_restoring_anywhere_changes_no_verdict_and_no_state(
@@ -200,6 +203,7 @@ def upstreams(draw: st.DrawFn) -> tuple[list[Record], set[tuple[str, Id]]]:
     return [next(iterators[number]) for number in order], wanted
 
 
+@pytest.mark.thorough
 @quiet
 @given(upstreams())
 def test_every_id_of_crashing_upstreams_is_fresh_exactly_once(case: tuple[list[Record], set[tuple[str, Id]]]) -> None:
@@ -213,6 +217,7 @@ def test_every_id_of_crashing_upstreams_is_fresh_exactly_once(case: tuple[list[R
     assert set(verdicts) <= {"fresh", "duplicate", "old-epoch"}
 
 
+@pytest.mark.thorough
 @quiet
 @given(all_limits, upstreams())
 def test_crashing_upstreams_are_judged_as_by_the_model_under_any_limits(
@@ -221,6 +226,7 @@ def test_crashing_upstreams_are_judged_as_by_the_model_under_any_limits(
     check_against_model(bounds, case[0])
 
 
+@pytest.mark.thorough
 @settings(quiet, max_examples=15)
 @given(st.integers(0, 2**32), st.integers(1, 300), st.integers(0, 90), st.integers(1_024, 12_000))
 def test_long_streams_with_reordering_are_judged_as_by_the_model(

@@ -135,6 +135,7 @@ def test_a_record_that_comes_twice_is_counted_once(exposed: Exposed) -> None:
     assert exposed.lane("pipeline_records_read_total") == 5
 
 
+@pytest.mark.thorough
 @settings(deadline=None, database=None)
 @given(st.lists(st.integers(0, 50), min_size=1, max_size=20))
 def test_figures_of_a_lane_never_fall_in_whatever_order_its_records_come(offsets: list[int]) -> None:

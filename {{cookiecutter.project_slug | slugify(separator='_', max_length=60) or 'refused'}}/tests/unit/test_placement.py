@@ -60,6 +60,7 @@ def test_keys_of_a_topic_that_has_grown_are_explained(eras: tuple[tuple[int, int
     assert explained(written(*eras), counts[-1]) == counts
 
 
+@pytest.mark.thorough
 @given(moved=st.integers(min_value=120, max_value=ROWS - 1))
 def test_one_record_that_stands_elsewhere_is_explained_by_no_growth(moved: int) -> None:
     assert explained(written((5, ROWS), moved=moved), 5) is None

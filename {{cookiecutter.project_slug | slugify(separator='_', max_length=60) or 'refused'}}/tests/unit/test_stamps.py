@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pyarrow as pa
+import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 from tests.support.rows import HEADERS, NAMES
@@ -57,6 +58,7 @@ def identities(found: Stamps) -> list[tuple[Any, ...] | None]:
     ]
 
 
+@pytest.mark.thorough
 @quiet
 @given(records, st.integers(0, 4))
 @example([[("producer-id", b"p"), ("txn-id", b"1"), ("seq", b"2"), ("seq", b"2")]], 0)
@@ -70,6 +72,7 @@ def test_identities_in_columns_are_those_read_one_by_one_also_from_a_slice(given
     assert identities(stamps(column, Identity())) == [expected(record) for record in given_records[skip:]]
 
 
+@pytest.mark.thorough
 @quiet
 @given(st.lists(whole, max_size=8), st.data())
 def test_a_cut_holds_the_identities_of_its_rows(given_records: list[Any], data: st.DataObject) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -63,12 +64,14 @@ any_record = st.tuples(
 )
 
 
+@pytest.mark.thorough
 @quiet
 @given(all_limits, st.lists(any_record, min_size=1, max_size=80), st.integers(1, 80))
 def test_any_records_are_judged_alike(bounds: Dedup, records: list[Record], size: int) -> None:
     check(bounds, records, size)
 
 
+@pytest.mark.thorough
 @settings(quiet, max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 200), st.integers(0, 90), st.integers(1_024, 40_000), st.integers(20, 900))
 def test_long_streams_that_mostly_rise_are_judged_alike(
