@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 from tests.support.figures import lane
+from tests.support.kafka import wait_until
 from tests.support.reference import settings_for
 
 from pipeline import cli_choice
@@ -17,6 +19,7 @@ from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
 from pipeline.flow.path import check_columns, path_of, started
+from pipeline.flow.shutdown import passed_on
 from pipeline.flow.stretch import stretch_of
 from pipeline.flow.transform import transform
 from pipeline.flow.windows import windows as windows_of
@@ -219,3 +222,14 @@ def test_what_is_set_aside_has_room_for_its_headers(monkeypatch: pytest.MonkeyPa
 def test_a_stretch_of_the_log_is_not_replayed_on_the_shuffled_path() -> None:
     with pytest.raises(BadSettings, match="replay is for the lanes path"):
         stretch_of(dedup(), "earliest", "latest", ["other"])
+
+
+def test_a_stop_is_passed_on_to_tasks_while_the_driver_waits_for_them(tmp_path: Path) -> None:
+    stop, stop_file = threading.Event(), tmp_path / "stop"
+    with passed_on(stop, stop_file):
+        assert not stop_file.exists()
+        stop.set()
+        wait_until(stop_file.exists, what="the tasks can see it")
+    stop_file.unlink()
+    with passed_on(stop, stop_file):
+        assert stop_file.exists(), "asked for before"
