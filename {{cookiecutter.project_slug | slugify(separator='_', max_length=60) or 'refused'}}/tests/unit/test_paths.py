@@ -18,6 +18,7 @@ from pipeline import cli_choice
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
+from pipeline.flow.failures import checkpoint_failure
 from pipeline.flow.path import check_columns, path_of, started
 from pipeline.flow.shutdown import passed_on
 from pipeline.flow.stretch import stretch_of
@@ -172,6 +173,25 @@ def test_nobody_is_told_to_delete_a_checkpoint_that_holds_state() -> None:
     assert "restore it from a copy" in held
     assert "name another folder" in unwritable("x", "full", holds_state=False)
     assert "another folder" not in unwritable("x", "full", holds_state=True)
+
+
+@pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] loading\nCaused by: java.io.EOFException: Stream ended\n\tat a.b",
+            "checkpoint file x/state is damaged (EOFException: Stream ended): the state is in this folder alone",
+        ),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] loading\nCaused by: java.net.ConnectException: refused", None),
+        ("java.io.EOFException: Stream ended", None),
+        ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match", "windows.py has changed what"),
+    ],
+)
+def test_state_that_will_never_load_is_told_from_a_file_system_that_is_away(text: str, line: str | None) -> None:
+    found = checkpoint_failure(text, windows())
+    assert line in str(found) if line else found is None
+    assert isinstance(found, SafeStop) == (line is not None)
+    assert checkpoint_failure(text, settings_for()) is None
 
 
 @pytest.mark.parametrize(
