@@ -97,7 +97,7 @@ def windowed_arena(proxied: ProxiedBroker, folder: Path) -> WindowedArena:
         transaction={"timeout_ms": TIMEOUT_MS, "chunk_seconds": 2.0},
         metrics={"port": free_ports(1)[0].client},
     )
-    return WindowedArena(app, proxied.proxied, Faults(place), proxied.data())
+    return WindowedArena(app, proxied.proxied, Faults(place), proxied.data(), transform=app.function)
 
 
 def cases() -> Iterator[object]:

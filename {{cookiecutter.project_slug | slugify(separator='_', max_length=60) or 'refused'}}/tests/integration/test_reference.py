@@ -8,10 +8,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from confluent_kafka import Producer
-from tests.support.job import App, enriched, new_app
+from tests.support.job import App, enriched, new_app, spark_kept
 from tests.support.kafka import DEADLINE_SECONDS, QUIET, create_topic, fresh
 
 from pipeline.errors import Replaced, SafeStop
+from pipeline.flow.job import Job
 from pipeline.flow.ranges import Range
 from pipeline.flow.reference import Reference
 from pipeline.flow.table import Table
@@ -19,6 +20,7 @@ from pipeline.lanes.plans import Plan, Plans
 from pipeline.lanes.provision import provision
 from pipeline.local.gate import Gate
 from pipeline.local.processes import signal_all, tree
+from pipeline.observe.progress import Observer
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -139,6 +141,11 @@ def test_the_rest_of_a_batch_that_a_crash_cut_off_is_enriched_as_its_first_part(
     assert len(half) == 5, "one lane of two"
     tell(app, {"a": 2})
     app.pay(0, range(5, 8))
+    stopped = Job(app.settings, Observer([]), transform=enriched(app.settings))
+    stopped.stop.set()
+    with spark_kept():
+        stopped.run()
+    assert seen(app) == half, "a stop reaches the tasks that finish the batch as well"
     app.run(transform=enriched(app.settings))
     tiers = seen(app)
     assert {name: tier for name, tier in tiers.items() if int(name) < 5 or int(name) >= 100} == dict.fromkeys(

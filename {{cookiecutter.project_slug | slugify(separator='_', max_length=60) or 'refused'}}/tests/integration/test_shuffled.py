@@ -8,6 +8,7 @@ import shutil
 from collections import Counter
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -20,7 +21,6 @@ from pipeline.lanes.provision import provision
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterator
-    from pathlib import Path
 
     from pyspark.sql import DataFrame
 
@@ -89,6 +89,8 @@ def reported(app: WindowedApp) -> Counter[tuple[str, int]]:
 def test_late_events_are_never_dropped_in_silence(broker: Broker, tmp_path: Path, late: str) -> None:
     app = windowed_app(broker.bootstrap, tmp_path, windows={"late": late, "ahead_seconds": 60})
     app.pay_at(minutes(0, 10))
+    # The first watermark of all is that of 1970.
+    app.pay_at([(1, "late-0", "account-2", 0)])
     app.go()
     watermark = 9 * MINUTE + 11_001 - MINUTE
     # At the watermark is late, one millisecond behind it is not; the minute of both is still open.
@@ -97,7 +99,7 @@ def test_late_events_are_never_dropped_in_silence(broker: Broker, tmp_path: Path
     app.pay_at([(1, "ahead", "account-3", KAFKA_MS + MINUTE + 1)])
     app.pay_at(minutes(10, 12))
     app.go()
-    assert app.late_ones() == 3
+    assert app.late_ones() == 4
     everything = recounted(app)
     [ahead] = [one for one in everything if one[1] > 100]
     due = {one: count for one, count in everything.items() if one[1] < 10}
@@ -106,9 +108,9 @@ def test_late_events_are_never_dropped_in_silence(broker: Broker, tmp_path: Path
         corrected = [
             one for one in app.written(app.settings.output.topics[0]) if ("correction", b"late") in one.headers
         ]
-        assert len(corrected) == 3
+        assert len(corrected) == 4
     else:
-        for minute, account in ((1, 0), (5, 1), (8, 0)):
+        for minute, account in ((0, 2), (1, 0), (5, 1), (8, 0)):
             due[f"account-{account}", minute] -= 1
         assert reported(app) == due
     if late == "drop":
@@ -116,7 +118,7 @@ def test_late_events_are_never_dropped_in_silence(broker: Broker, tmp_path: Path
         with pytest.raises(PipelineError, match="nothing says which"):
             app.audit()
         return
-    assert app.late() == [(0, 60), (0, 61), (1, 60)]
+    assert app.late() == [(0, 60), (0, 61), (1, 60), (1, 61)]
     app.assert_exact()
     [letter] = app.written(app.settings.output.dead_letter_topic)
     assert dict(letter.headers)["dead-letter-reason"] == b"time"
@@ -163,6 +165,34 @@ def test_a_checkpoint_that_is_not_of_one_moment_with_the_lanes_stops_the_job(app
     app.grow(3)
     provision(app.settings, lambda _: None)
     assert "of 2 lanes, but now there are 3: results would change their lanes" in stopped(app)
+
+
+@pytest.mark.long
+@pytest.mark.fault("W14")
+def test_state_that_cannot_be_read_stops_the_job_with_one_line(app: WindowedApp, tmp_path: Path) -> None:
+    app.pay_at(minutes(0, 3))
+    app.go()
+    sound = tmp_path / "sound"
+    shutil.copytree(app.checkpoint, sound)
+    app.pay_at(minutes(3, 6))
+    for spoil in (Path.unlink, cut_short):
+        for changes in (app.checkpoint / "state").rglob("*.changelog"):
+            spoil(changes)
+        line = stopped(app)
+        assert "/state is damaged (" in line
+        assert "restore it from a copy, or give the job another app.id" in line
+        replaced(app, sound)
+    app.go()
+    app.assert_exact()
+    # Another function than the one whose state is kept: not to be mistaken for damage.
+    app.pay_at(minutes(6, 9))
+    assert "windows.py has changed what it keeps" in stopped(replace(app, function=scoring))
+
+
+def cut_short(file: Path) -> None:
+    """Keep the first half of a file, as a disk does that was full; what Hadoop knows of its content goes with it."""
+    file.write_bytes(file.read_bytes()[: file.stat().st_size // 2])
+    file.with_name(f".{file.name}.crc").unlink()
 
 
 def replaced(app: WindowedApp, copy: Path) -> None:

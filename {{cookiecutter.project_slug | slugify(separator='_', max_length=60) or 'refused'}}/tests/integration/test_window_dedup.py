@@ -73,14 +73,16 @@ def test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_b
     behind = [f"behind-{number}" for number in range(150)]
     sent(app, behind, partition=1, kafka_ms=KAFKA_MS - 5 * HOUR)
     app.put([(1, 900, "till", b"no payment")])
+    sent(app, ["dropped-1", "dropped-1", "dropped-2"], partition=1)
     app.go()
     sent(app, [*ids[20:], "new"], partition=1, kafka_ms=KAFKA_MS - 6 * HOUR)
     app.go()
     assert times_written(app) == Counter([*ids, *behind, "new"])
-    assert verdicts(app) == {"fresh": 201, "duplicate": 40}
+    assert verdicts(app) == {"fresh": 203, "duplicate": 41}
+    assert [lane.counters.dropped for lane in app.lanes()] == [0, 2]
     app.assert_exact()
     state = read_state(app.settings)
-    assert state.state_rows == 201
+    assert state.state_rows == 203
     assert state.bounds == ["an id is held for dedup.horizon_seconds = 3600 after the batch that brought it"]
 
 

@@ -88,4 +88,21 @@ SHUFFLED = (
         "tests/integration/test_window_dedup.py"
         "::test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind",
     ),
+    Mutant(
+        "dropped-taken-for-hits",
+        "pipeline.flow.shuffled",
+        {
+            'held = f.coalesce(f.filter("outputs", lambda one: one.isNotNull()), f.array().cast(kind))': (
+                'held = f.filter("outputs", lambda one: one.isNotNull())'
+            )
+        },
+        "tests/integration/test_window_dedup.py"
+        "::test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind",
+    ),
+    Mutant(
+        "stop-not-passed-on",
+        "pipeline.flow.shutdown",
+        {"stop_file.touch()": "pass"},
+        "tests/unit/test_paths.py::test_a_stop_is_passed_on_to_tasks_while_the_driver_waits_for_them",
+    ),
 )

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline.flow.lateness import PROPERTY, at_or_before_watermark, watermark
-from pipeline.flow.outputs import emit, output
+from pipeline.flow.outputs import emit, encoded_as, output, record
 from pipeline.flow.part import PART_COLUMNS, gathered
 from pipeline.flow.shuffled import results_of, salts, to_lanes
 from pipeline.lanes.token import Planned
@@ -60,6 +60,18 @@ def test_every_lane_has_a_task_of_its_own_also_without_results_and_its_rows_are_
         values = [value for _, _, other, value in rows if other == key and value is not None]
         assert values == sorted(values)
     assert len(set(salts(LANES))) == LANES
+
+
+def test_results_that_hold_maps_find_their_lanes_as_well(spark: SparkSession) -> None:
+    with encoded_as("avro"):
+        made = spark.range(10).withColumn("named", f.create_map(f.lit("id"), "id"))
+        outputs = emit(output("out", key=f.lit("k"), value=record("named")))
+        rows = to_lanes(
+            results_of(made.select(outputs.alias("outputs"), f.lit(1).alias("time")), PLAN), LANES
+        ).collect()
+    held = [one["records"][0]["named"]["id"] for row in rows for one in row["outputs"] or []]
+    assert held == list(range(10))
+    assert len(rows) == 10 + LANES
 
 
 def test_rows_of_two_lanes_in_one_task_stop_the_job() -> None:

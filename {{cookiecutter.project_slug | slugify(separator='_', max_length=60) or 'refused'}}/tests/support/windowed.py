@@ -72,11 +72,12 @@ def scoring(settings: Settings) -> Function:
 
 
 def copied(settings: Settings) -> Function:
-    """Return a transform that writes each event once: behind `window` dedup."""
+    """Return a transform that writes each event once, but none to be dropped: behind `window` dedup."""
     totals = settings.output.topics[0]
 
     def transform(events: DataFrame) -> DataFrame:
-        return events.withColumn("outputs", emit(output(totals, key="account", value=record("id", "account"))))
+        made = emit(output(totals, key="account", value=record("id", "account")))
+        return events.withColumn("outputs", f.when(~f.col("id").startswith("dropped"), made))
 
     return transform
 

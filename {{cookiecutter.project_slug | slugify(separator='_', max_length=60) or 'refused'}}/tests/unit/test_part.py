@@ -38,9 +38,11 @@ def test_each_row_counts_as_its_kind_says() -> None:
     late = ((0, kind, 1, 7, 50, None, None) for kind in ("read", "late"))
     dead = ((0, kind, 2, 9, 60, "time: none", None) for kind in ("read", "dead"))
     made = (0, "output", None, None, None, None, [output(*RESULT)])
-    part = gathered(iter([rows(MARK, *late), rows(*dead, made)]), TASK)
+    kept = ((0, kind, 0, 3, None, None, None) for kind in ("kept", "dropped"))
+    part = gathered(iter([rows(MARK, *late), rows(*dead, made, *kept)]), TASK)
     assert (part.lane, part.stamps, part.read, part.outputs) == (0, [50, 60], 1, [RESULT])
     assert (part.dead, part.late) == ([(2, 9, "time: none")], [(1, 7)])
+    assert (part.kept, part.dropped) == (2, 1)
     commit = Commit().describe([part], written=1)
     assert (commit.rows, commit.oldest_ms, commit.newest_ms) == (2, 50, 60)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from types import SimpleNamespace
@@ -10,13 +11,16 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyspark.errors import AnalysisException
 from tests.support.figures import lane
+from tests.support.kafka import wait_until
 from tests.support.reference import settings_for
 
 from pipeline import cli_choice
 from pipeline.errors import BadSettings, SafeStop
 from pipeline.flow import path, preflight
 from pipeline.flow.checkpoint import damaged, unwritable
+from pipeline.flow.failures import checkpoint_failure
 from pipeline.flow.path import check_columns, path_of, started
+from pipeline.flow.shutdown import passed_on
 from pipeline.flow.stretch import stretch_of
 from pipeline.flow.transform import transform
 from pipeline.flow.windows import windows as windows_of
@@ -172,6 +176,25 @@ def test_nobody_is_told_to_delete_a_checkpoint_that_holds_state() -> None:
 
 
 @pytest.mark.parametrize(
+    ("text", "line"),
+    [
+        (
+            "[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] loading\nCaused by: java.io.EOFException: Stream ended\n\tat a.b",
+            "checkpoint file x/state is damaged (EOFException: Stream ended): the state is in this folder alone",
+        ),
+        ("[CANNOT_LOAD_STATE_STORE.UNCATEGORIZED] loading\nCaused by: java.net.ConnectException: refused", None),
+        ("java.io.EOFException: Stream ended", None),
+        ("[STATE_STORE_KEY_SCHEMA_NOT_COMPATIBLE] Provided key schema does not match", "windows.py has changed what"),
+    ],
+)
+def test_state_that_will_never_load_is_told_from_a_file_system_that_is_away(text: str, line: str | None) -> None:
+    found = checkpoint_failure(text, windows())
+    assert line in str(found) if line else found is None
+    assert isinstance(found, SafeStop) == (line is not None)
+    assert checkpoint_failure(text, settings_for()) is None
+
+
+@pytest.mark.parametrize(
     ("settings", "remedy"),
     [(settings_for(), "run `pipeline provision --accept-loss`"), (dedup(), "another app.id and checkpoint")],
 )
@@ -219,3 +242,14 @@ def test_what_is_set_aside_has_room_for_its_headers(monkeypatch: pytest.MonkeyPa
 def test_a_stretch_of_the_log_is_not_replayed_on_the_shuffled_path() -> None:
     with pytest.raises(BadSettings, match="replay is for the lanes path"):
         stretch_of(dedup(), "earliest", "latest", ["other"])
+
+
+def test_a_stop_is_passed_on_to_tasks_while_the_driver_waits_for_them(tmp_path: Path) -> None:
+    stop, stop_file = threading.Event(), tmp_path / "stop"
+    with passed_on(stop, stop_file):
+        assert not stop_file.exists()
+        stop.set()
+        wait_until(stop_file.exists, what="the tasks can see it")
+    stop_file.unlink()
+    with passed_on(stop, stop_file):
+        assert stop_file.exists(), "asked for before"

@@ -14,7 +14,9 @@ from py4j.protocol import Py4JError, Py4JJavaError
 
 from pipeline.denied import ACLS
 from pipeline.errors import Denied, PipelineError, SafeStop
+from pipeline.flow.checkpoint import damaged
 from pipeline.flow.preflight import check_log
+from pipeline.lanes.token import RESET
 
 if TYPE_CHECKING:
     from collections.abc import Mapping, Sequence
@@ -29,6 +31,13 @@ REFUSED = re.compile(r"(?:Sasl|Ssl)AuthenticationException: (?P<reason>[^\n]*)")
 TOPIC_GONE = re.compile(r"UnknownTopicOrPartition|UNKNOWN_TOPIC")
 DISK = re.compile(r"No space left on device|Read-only file system|Disk quota exceeded|Permission denied")
 SHARED = "CONCURRENT_STREAM_LOG_UPDATE"
+# State that Spark cannot load: because of its files, not of a file system that is away for a while.
+STATE = "CANNOT_LOAD_STATE_STORE"
+STATE_FILES = re.compile(
+    r"(?:CANNOT_READ_\w+|CANNOT_FIND_BASE_SNAPSHOT_CHECKPOINT|UNEXPECTED_FILE_SIZE|INVALID_CHANGE_LOG_READER_VERSION"
+    r"|(?:Checksum|FileNotFound|EOF|Zip)Exception|RocksDBException: Corruption)[^\n]*"
+)
+STATE_CHANGED = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_\w+_FORMAT_VALIDATION_FAILURE")
 # Frames of these are not the user's.
 LIBRARIES = re.compile(r"[/\\](pyspark|py4j)[/\\]")
 TRACEBACK = "Traceback (most recent call last):"
@@ -86,6 +95,8 @@ def checkpoint_failure(text: str, settings: Settings) -> PipelineError | None:
             f"Spark finds records of {settings.source.topic} missing: its checkpoint does not fit the log; "
             f"delete the {folder} and start again"
         )
+    if settings.shuffled and (state := _state_failure(text, settings)):
+        return state
     if SHARED in text:
         return PipelineError(
             f"another job writes to the {folder}: stop one of them, or give each its own in spark.checkpoint; "
@@ -96,6 +107,19 @@ def checkpoint_failure(text: str, settings: Settings) -> PipelineError | None:
             f"Spark cannot write ({disk[0]}): make room on, or allow access to, the disk of its {folder} "
             "or of the temporary folder, and start again; nothing is lost"
         )
+    return None
+
+
+def _state_failure(text: str, settings: Settings) -> SafeStop | None:
+    """To start again would only fail again."""
+    if STATE_CHANGED.search(text):
+        own = "windows.py" if settings.flow.path == "windows" else "the type of dedup.id_column"
+        return SafeStop(
+            f"{own} has changed what it keeps: Spark's state in the checkpoint folder ({settings.spark.checkpoint}) is "
+            f"of another shape; take the change back, {RESET}"
+        )
+    if STATE in text and (file := STATE_FILES.search(text)):
+        return SafeStop(damaged(settings.spark.checkpoint, "state", " ".join(file[0].split()), holds_state=True))
     return None
 
 

@@ -34,7 +34,7 @@ from pipeline.flow.failures import failure_of, is_lost
 from pipeline.flow.path import next_offsets, path_of, started
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.session import check_session, session, stop_spark
-from pipeline.flow.shutdown import close_lanes
+from pipeline.flow.shutdown import close_lanes, passed_on
 from pipeline.kafka import GIVE_UP_SECONDS
 from pipeline.lanes.provision import provision
 from pipeline.lanes.takeover import take_over
@@ -93,6 +93,8 @@ class Job:
                     provision(self.settings, self.observer.say)
                 except Denied as error:
                     raise clearest(error, self.settings) from error
+                except Stopped:  # in what an earlier run left; the next one takes it up again
+                    break
                 else:
                     break
         self.observer.say("stopped on request" if self.stop.is_set() else "caught up")
@@ -112,7 +114,8 @@ class Job:
             stop_file = Path(scratch, "stop")
             task = checked.task(self.settings, run, codec, stop_file)
             self._lanes = Lanes(task, recalled)
-            self._finish(path, run, checked)
+            with passed_on(self.stop, stop_file):
+                self._finish(path, run, checked)
             frame = path.frame(folder, self._lanes.recalled)
             writer = frame.writeStream.foreachBatch(self._on_batch(path, checked, stop_file))
             query = started(writer.option("checkpointLocation", folder).trigger(**self._trigger()))
@@ -129,6 +132,9 @@ class Job:
         try:
             reports = path.finish(run, self._lanes, self.observer.say)
         except Exception as error:
+            if not isinstance(error, PipelineError):  # any other failure may leave some tasks running
+                with suppress(Unreachable, Denied):
+                    close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=True)
             raise failure_of(error, self.settings, checked, next_offsets(self._lanes.recalled)) from error
         if reports:
             self._settle(progress, reports)

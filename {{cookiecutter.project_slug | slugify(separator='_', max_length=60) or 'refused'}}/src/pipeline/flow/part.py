@@ -83,8 +83,9 @@ def _add(part: Part, batch: Any, task: LaneTask) -> None:
         elif kind == "read":
             part.stamps.append(stamp)
             part.read += place not in told
-        elif kind == "kept":
+        elif kind in {"kept", "dropped"}:
             part.kept += 1
+            part.dropped += kind == "dropped"
         elif kind == "dead":
             part.dead.append((partition, offset, told[place]))
         elif kind == "late" and late != "drop":

@@ -6,7 +6,10 @@ runs the batch again, so the token of a replay is that of the first run, or the 
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from pyspark.errors import PySparkException
 
 from pipeline.errors import SafeStop
 from pipeline.flow.checkpoint import Files
@@ -71,3 +74,13 @@ def planned(spark: SparkSession, settings: Settings, folder: str, batch_id: int,
 
 def _offsets(topics: Mapping[str, Mapping[str, int]], settings: Settings) -> dict[int, int]:
     return {int(partition): offset for partition, offset in topics[settings.source.topic].items()}
+
+
+def state_of(spark: SparkSession, query_id: str) -> tuple[int, int]:
+    """Rows and bytes of the state after the batch before, as Spark tells them; none before the first."""
+    progress: Any = None
+    with suppress(PySparkException, AttributeError):
+        query = next((one for one in spark.streams.active if one.id == query_id), None)
+        progress = query.lastProgress if query is not None else None
+    operators = progress["stateOperators"] if progress else []
+    return sum(one["numRowsTotal"] for one in operators), sum(one["memoryUsedBytes"] for one in operators)

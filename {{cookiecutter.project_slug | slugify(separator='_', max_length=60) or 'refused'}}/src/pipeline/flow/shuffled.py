@@ -11,12 +11,10 @@ Spark's checkpoint, which holds the state: losing it stops the job.
 
 from __future__ import annotations
 
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from functools import cache
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
-from pyspark.errors import PySparkException
 from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
@@ -24,7 +22,7 @@ from pipeline.errors import SafeStop
 from pipeline.flow.lateness import ERROR, LATE, judged, timely, watermark
 from pipeline.flow.outputs import HEADERS_TYPE
 from pipeline.flow.part import PART_COLUMNS, part_body
-from pipeline.flow.planned import planned
+from pipeline.flow.planned import planned, state_of
 from pipeline.flow.report_rows import REPORT_SCHEMA
 from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.flow.source import batch as batch_of
@@ -156,14 +154,15 @@ def results_of(made: DataFrame, plan: Planned, *, counted: bool = False) -> Data
     """
     kind = made.schema["outputs"].dataType
 
-    def row(name: str, lane: Column, key: Column, outputs: Column) -> Column:
-        parts = {"lane": lane, "kind": f.lit(name), "key": key.cast("binary"), "outputs": outputs.cast(kind)}
+    def row(name: Column, lane: Column, key: Column, outputs: Column) -> Column:
+        parts = {"lane": lane, "kind": name, "key": key.cast("binary"), "outputs": outputs.cast(kind)}
         return f.struct(*(column.alias(part) for part, column in parts.items()))
 
-    held = f.filter("outputs", lambda one: one.isNotNull())
-    rows = f.transform(held, lambda one: row("output", lane_of(one["key"], plan), one["key"], f.array(one)))
+    held = f.coalesce(f.filter("outputs", lambda one: one.isNotNull()), f.array().cast(kind))
+    rows = f.transform(held, lambda one: row(f.lit("output"), lane_of(one["key"], plan), one["key"], f.array(one)))
     if counted:
-        rows = f.concat(f.array(row("kept", f.col("partition"), f.lit(None), f.lit(None))), rows)
+        name = f.when(f.size(held) > 0, "kept").otherwise("dropped")
+        rows = f.concat(f.array(row(name, f.col("partition"), f.lit(None), f.lit(None))), rows)
     place = [name for name in ("partition", "offset", "error") if name in made.columns]
     return made.select(f.explode(rows).alias("row"), "time", *place).select("row.*", "time", *place)
 
@@ -212,8 +211,14 @@ def to_lanes(items: DataFrame, lanes: int) -> DataFrame:
     # As wide as the numbers that were tried: Spark's hash depends on the type.
     salt = f.element_at(f.array(*(f.lit(number).cast("long") for number in salts(lanes))), f.col("lane") + 1)
     salted = items.unionByName(marks, allowMissingColumns=True).withColumn("salt", salt)
-    ordered = salted.repartition(lanes, "salt").sortWithinPartitions("key", "time", "offset", "outputs")
+    ordered = salted.repartition(lanes, "salt").sortWithinPartitions("key", "time", "offset", comparable(items))
     return ordered.select(*PART_COLUMNS)
+
+
+def comparable(items: DataFrame) -> Column:
+    """What orders the results of one key and time; Spark has no order of maps, but of their text."""
+    holds_maps = "map<" in items.schema["outputs"].dataType.simpleString()
+    return f.to_json("outputs") if holds_maps else f.col("outputs")
 
 
 @cache
@@ -231,13 +236,3 @@ def salts(lanes: int) -> list[int]:
         msg = f"no {lanes} numbers were found that spread over {lanes} tasks; is this another Spark version?"
         raise SafeStop(msg)
     return [found[task] for task in range(lanes)]
-
-
-def state_of(spark: SparkSession, query_id: str) -> tuple[int, int]:
-    """Rows and bytes of the state after the batch before, as Spark tells them; none before the first."""
-    progress: Any = None
-    with suppress(PySparkException, AttributeError):
-        query = next((one for one in spark.streams.active if one.id == query_id), None)
-        progress = query.lastProgress if query is not None else None
-    operators = progress["stateOperators"] if progress else []
-    return sum(one["numRowsTotal"] for one in operators), sum(one["memoryUsedBytes"] for one in operators)

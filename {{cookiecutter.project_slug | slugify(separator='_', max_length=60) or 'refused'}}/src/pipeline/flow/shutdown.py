@@ -6,7 +6,9 @@ nobody will finish. Workers outlive a stopped query by about two seconds, so the
 
 from __future__ import annotations
 
+import threading
 import time
+from contextlib import contextmanager
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
@@ -16,13 +18,41 @@ from pipeline.lanes.takeover import fence_id
 from pipeline.lanes.topics import Topics
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+    from pathlib import Path
+
     from pipeline.settings import Settings
 
 # spark.python.task.killTimeout (2 s) and a margin: a worker between two chunks may still begin a transaction.
 WORKERS_SECONDS = 3.0
 SETTLE_SECONDS = 30.0
+LOOK_SECONDS = 0.2
 # What stays open in a lane after every lane was fenced so often is a rival's, or hangs for ever: see `recall.py`.
 ENOUGH_FENCES = 3
+
+
+@contextmanager
+def passed_on(stop: threading.Event, stop_file: Path) -> Iterator[None]:
+    """Tell the tasks of a stop as soon as it is asked for, while this thread waits for them."""
+    over = threading.Event()
+
+    def look() -> bool:
+        if stop.is_set():
+            stop_file.touch()
+        return stop.is_set()
+
+    def watch_out() -> None:
+        while not over.wait(LOOK_SECONDS) and not look():
+            pass
+
+    look()
+    watch = threading.Thread(target=watch_out, name="stop", daemon=True)
+    watch.start()
+    try:
+        yield
+    finally:
+        over.set()
+        watch.join()
 
 
 def open_partitions(settings: Settings) -> list[str]:

@@ -56,7 +56,8 @@ class Part:
 
     lane: int = -1
     read: int = 0
-    kept: int = 0
+    kept: int = 0  # came through dedup
+    dropped: int = 0  # of these, for which the transform made no output
     stamps: list[int] = field(default_factory=list)  # Kafka timestamps of the source records that count here
     outputs: list[Sendable] = field(default_factory=list)
     dead: list[tuple[int, int, str]] = field(default_factory=list)  # source partition, offset, error
@@ -162,6 +163,7 @@ class ShuffledWriter(LaneWriter):
                 counters,
                 read=counters.read + len(part.stamps),
                 written=counters.written + len(part.outputs),
+                dropped=counters.dropped + part.dropped,
                 verdicts=added(counters.verdicts, verdicts),
                 dead_letters=added(counters.dead_letters, Counter(reason(error)[0] for _, _, error in part.dead)),
                 transactions=counters.transactions + 1,

@@ -30,6 +30,7 @@ if TYPE_CHECKING:
 
 DETAIL = re.compile(r"batch (\d+), watermark (-?\d+) ms")
 LATE = "late"
+FIRST_WATERMARK = 0  # Spark's, before it has seen an event
 
 
 def audit_shuffled(
@@ -47,15 +48,15 @@ def audit_shuffled(
     for topic in settings.output.topics:
         if topic != settings.late_topic:
             found.update(frozen((topic, one.key, one.value, one.headers)) for one in topics.written(topic))
-    again = 0
+    kept = 0
     if settings.dedup.strategy == "window":
-        must.outputs, again = _chosen(must, found)
+        must.outputs, kept = _chosen(must, found)
     aside = settings.output.dead_letter_topic
     letters = Counter(_place(aside, one) for one in topics.written(aside))
     examples: list[str] = []
     outputs = _compared(must.outputs, found, lambda one: str(one[0]), settings.output.topics, examples)
     dead = _compared(must.dead, letters, lambda one: str(one[0]), sorted({one[0] for one in must.dead}), examples)
-    faults += _counters(lanes.newest, must, outputs, len(late), again)
+    faults += _counters(lanes.newest, must, outputs, len(late), kept)
     stuck = [f"{topic} [{number}]" for (topic, number), (stable, end) in ends.items() if stable != end]
     verdicts: Counter[str] = Counter()
     for lane in lanes.newest.values():
@@ -116,25 +117,31 @@ def _late_faults(
         if time is None:
             yield f"late record {place}: no sound event of the source"
             continue
-        # A watermark is the time of some event less the delay, and only ever rises to the last one.
+        # A watermark begins at 1970; then it is the time of some event less the delay, and only ever rises to the last.
         at = bisect_left(times, watermark + delay)
-        justified = at < len(times) and times[at] == watermark + delay and watermark <= claimed.watermark_ms
+        some_event = at < len(times) and times[at] == watermark + delay
+        justified = (some_event or watermark == FIRST_WATERMARK) and watermark <= claimed.watermark_ms
         if time > watermark or not justified:
             yield f"late record {place}: its event time {time} was not late by watermark {watermark}"
 
 
 def _chosen(must: Recomputed, found: Counter[Any]) -> tuple[Counter[Any], int]:
-    """With `window` dedup: the outputs of one copy of each id, and of more where it came again after the horizon."""
+    """With `window` dedup: the outputs of one copy of each id, and of more where it came again after the horizon.
+
+    And how many copies these are, apart from those that have no outputs: of them no topic tells how often they came.
+    """
     chosen: Counter[Any] = Counter()
-    again = 0
+    kept = 0
     for copies in must.by_id.values():
-        fits = [copy for copy in copies if all(found[one] > chosen[one] for one in copy)] or copies
-        chosen.update(fits[0])
-        for copy in fits[1:]:
-            if copy and all(found[one] > chosen[one] for one in copy):
+        told = [copy for copy in copies if copy]
+        fits = [copy for copy in told if all(found[one] > chosen[one] for one in copy)]
+        if not fits and len(told) == len(copies):
+            fits = told  # lost
+        for number, copy in enumerate(fits):
+            if not number or all(found[one] > chosen[one] for one in copy):
                 chosen.update(copy)
-                again += 1
-    return chosen, again
+                kept += 1
+    return chosen, kept
 
 
 def _place(topic: str, letter: Record) -> tuple[str, int, int]:
@@ -177,8 +184,15 @@ def _compared(
     return counts
 
 
+def _dropped(must: Recomputed) -> tuple[int, int]:
+    """How many records had no outputs behind dedup: each id of which no copy has any once, each such copy at most."""
+    without = [sum(not copy for copy in copies) for copies in must.by_id.values()]
+    only = sum(number == len(copies) for number, copies in zip(without, must.by_id.values(), strict=True))
+    return only, sum(without)
+
+
 def _counters(
-    lanes: Mapping[int, Lane], must: Recomputed, outputs: Mapping[str, Counts], late: int, again: int
+    lanes: Mapping[int, Lane], must: Recomputed, outputs: Mapping[str, Counts], late: int, kept: int
 ) -> Iterable[str]:
     """What the lanes counted against what is there."""
     told = {
@@ -188,10 +202,12 @@ def _counters(
         "dead letters": (sum(sum(lane.dead_letters.values()) for lane in lanes.values()), must.dead.total()),
     }
     if must.by_id:
-        copies = sum(map(len, must.by_id.values()))
-        fresh = len(must.by_id) + again
-        told["fresh"] = sum(lane.verdicts.get("fresh", 0) for lane in lanes.values()), fresh
-        told["duplicate"] = sum(lane.verdicts.get("duplicate", 0) for lane in lanes.values()), copies - fresh
+        fresh, hits = (sum(lane.verdicts.get(name, 0) for lane in lanes.values()) for name in ("fresh", "duplicate"))
+        dropped = sum(lane.dropped for lane in lanes.values())
+        told["fresh and not dropped"] = fresh - dropped, kept
+        told["fresh or duplicate"] = fresh + hits, sum(map(len, must.by_id.values()))
+        least, most = _dropped(must)
+        told["dropped"] = dropped, min(max(dropped, least), most)
     for name, (counted, true) in told.items():
         if counted != true:
             yield f"{name}: the lanes counted {counted}, the topics say {true}"
