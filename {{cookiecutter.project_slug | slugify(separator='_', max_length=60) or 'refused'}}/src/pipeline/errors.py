@@ -8,6 +8,15 @@ to which topic and partition, and what to do.
 from __future__ import annotations
 
 
+def provision_if_new(what: str) -> str:
+    """The remedy where the record of a lane, or of all lanes, is not there; and what it does where it was lost."""
+    return (
+        f"run `pipeline provision` only if this {what} is new; if it has run before, its history is lost, and to "
+        f"provision it under this app.id would repeat its output: do what docs/operations.md says under "
+        f'"Disaster recovery"'
+    )
+
+
 class PipelineError(Exception):
     """Something went wrong that a person can act on; printed as one line, without a traceback."""
 

@@ -73,7 +73,7 @@ def test_after_the_loss_of_the_lane_topic_nothing_is_lost(broker: Broker, tmp_pa
     app.run()
     app.delete(app.settings.lane_topic)
     app.pay(0, range(50, 80))
-    with pytest.raises(SafeStop, match=r"run `pipeline provision`"):
+    with pytest.raises(SafeStop, match=r"under this app.id would repeat its output: do what docs/operations.md says"):
         app.run()
     anew = begun_at(app, group_offsets(app))
     anew.run()

@@ -59,6 +59,7 @@ class Schedule:
     choose: random.Random
     path: Path
     began: float = field(default_factory=time.monotonic)
+    places: tuple[str, ...] = PLACES
 
     def note(self, what: str, **details: object) -> None:
         """Keep what was done, and print it."""
@@ -95,7 +96,7 @@ class Schedule:
 
     def at_a_fault_point(self, action: str) -> None:
         """Arm one; it strikes when the job passes it."""
-        place, nth = self.choose.choice(PLACES), self.choose.randint(1, 3)
+        place, nth = self.choose.choice(self.places), self.choose.randint(1, 3)
         self.note("arm", place=place, action=action, nth=nth)
         self.used.faults.arm(place, action, nth)
 
@@ -105,6 +106,10 @@ class Schedule:
         until = time.monotonic() + GAPS[1]
         self.used.watch(lambda: self.used.faults.struck() or time.monotonic() > until, what="the fault strikes")
         self.used.elapse(self.choose.uniform(1, 12), "a worker is frozen")
+        self.wake()
+
+    def wake(self) -> None:
+        """Let what was frozen go on, also where the fault struck late."""
         if (pid := self.used.faults.struck()) is not None:
             with suppress(ProcessLookupError):  # the job was ended or started anew meanwhile
                 os.kill(pid, signal.SIGCONT)
@@ -178,5 +183,6 @@ def test_the_output_is_exact_after_a_random_schedule_of_faults(tmp_path: Path, e
         heal(cluster)
         schedule.note("healed", restarts=evidence.restarts)
         schedule.work()
+        schedule.wake()
         used.assert_recovered()
         schedule.note("exact", recovery=round(evidence.recovery or 0.0, 1), ends=used.exits)

@@ -80,6 +80,12 @@ def used(cluster: SparkCluster, jobs: Callable[[], Watched], evidence: Evidence)
     return job
 
 
+def underway(used: Watched) -> None:
+    """Let the job do its first work: it takes long to start here, and nothing of it can be hit or lost before."""
+    used.begin(used.evidence.seed)
+    used.settle()
+
+
 def struck_executor(cluster: SparkCluster, used: Watched) -> int:
     """Return the executor that waits or is frozen in mid transaction; never a process of the driver's."""
     used.watch(used.faults.struck, what="a lane is in mid transaction")
@@ -91,7 +97,7 @@ def struck_executor(cluster: SparkCluster, used: Watched) -> int:
 
 @pytest.mark.fault("B1")
 def test_an_executor_is_killed_in_mid_transaction(cluster: SparkCluster, used: Watched) -> None:
-    used.begin(used.evidence.seed)
+    underway(used)
     used.faults.arm("after lane record", "wait")
     used.work(used.evidence.seed + 1)
     executor = struck_executor(cluster, used)
@@ -103,7 +109,7 @@ def test_an_executor_is_killed_in_mid_transaction(cluster: SparkCluster, used: W
 
 @pytest.mark.fault("H1")
 def test_a_worker_is_killed_with_its_executor(cluster: SparkCluster, used: Watched) -> None:
-    used.begin(used.evidence.seed)
+    underway(used)
     used.faults.arm("after compare", "wait")
     used.work(used.evidence.seed + 1)
     worker = cluster.worker_of(struck_executor(cluster, used))
@@ -115,7 +121,7 @@ def test_a_worker_is_killed_with_its_executor(cluster: SparkCluster, used: Watch
 
 @pytest.mark.fault("B3")
 def test_an_executor_that_was_given_up_wakes_up_as_a_zombie(cluster: SparkCluster, used: Watched) -> None:
-    used.begin(used.evidence.seed)
+    underway(used)
     used.faults.arm("after lane record", "wait")
     used.work(used.evidence.seed + 1)
     frozen = tree(struck_executor(cluster, used))
@@ -130,10 +136,11 @@ def test_an_executor_that_was_given_up_wakes_up_as_a_zombie(cluster: SparkCluste
 
 @pytest.mark.fault("E2")
 def test_a_lost_checkpoint_is_no_disaster_on_a_cluster_either(used: Watched) -> None:
-    used.begin(used.evidence.seed)
+    underway(used)
+    used.work(used.evidence.seed + 1)
     used.kill()
     shutil.rmtree(used.app.checkpoint)
-    used.work(used.evidence.seed + 1)
+    used.work(used.evidence.seed + 2)
     used.assert_recovered()
 
 
@@ -143,7 +150,7 @@ def test_two_attempts_of_one_lane_at_once_write_it_once(cluster: SparkCluster, u
     used.kill()
     used.running.wait()
     try:
-        used.begin(used.evidence.seed)
+        underway(used)
         used.faults.arm("after lane record", "pause")
         used.work(used.evidence.seed + 1)
         struck_executor(cluster, used)

@@ -89,6 +89,7 @@ def test_without_a_source_topic_the_rest_is_still_examined(broker: Broker) -> No
     assert "create it" in findings["source topic"][0].remedy
     assert findings["output topics"][0].state == "fail"
     assert "pipeline provision" in findings["output topics"][0].remedy
+    assert "would repeat its output" in findings["output topics"][0].remedy, "the lane topic is among them"
     assert findings["transaction time-out"][0].state == "ok"
     unmade = " ".join(finding.detail for finding in findings["not checked"])
     assert "clocks" in unmade
@@ -132,7 +133,7 @@ def test_a_lane_topic_that_also_deletes_fails(broker: Broker) -> None:
     assert [finding.state for finding in findings["lane topic"]] == ["fail"]
     assert "cleanup.policy=compact" in findings["lane topic"][0].remedy
     assert "no lane record for partitions [0]" in findings["lanes"][0].detail
-    assert "pipeline provision" in findings["lanes"][0].remedy
+    assert "would repeat its output" in findings["lanes"][0].remedy
 
 
 def test_a_source_that_has_grown_fails_until_it_is_provisioned(broker: Broker) -> None:

@@ -11,7 +11,7 @@ from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.functions import broadcast
 from tests.support.job import App, new_app, payment, payments
-from tests.support.kafka import DEADLINE_SECONDS, QUIET, create_topic
+from tests.support.kafka import DEADLINE_SECONDS, QUIET, create_topic, read_committed
 
 from pipeline.errors import SafeStop, Unreachable
 from pipeline.flow.outputs import emit, output
@@ -26,6 +26,8 @@ if TYPE_CHECKING:
     from pipeline.observe.progress import Batch
 
 NO_ANSWER = "describe topic: no answer"
+# What provisioning would do to an app whose lane records are lost.
+WARNED = "if it has run before, its history is lost, and to provision it under this app.id would repeat its output"
 SMALL_BATCHES = {"max_offsets_per_trigger": 300}
 
 
@@ -216,6 +218,7 @@ def test_a_missing_topic_stops_it_and_is_never_created(app: App, kind: str) -> N
     line = stopped_safely(app)
     assert f"topic {topics[kind]} does not exist" in line
     assert "`pipeline provision`" in line
+    assert (WARNED in line) == (kind == "lanes")
     admin = AdminClient({"bootstrap.servers": app.bootstrap, **QUIET})
     assert topics[kind] not in admin.list_topics(timeout=DEADLINE_SECONDS).topics
 
@@ -227,7 +230,21 @@ def test_a_lane_without_a_record_stops_it(broker: Broker, tmp_path: Path) -> Non
     create_topic(broker.bootstrap, app.settings.lane_topic, 2, {"cleanup.policy": "compact"})
     line = stopped_safely(app)
     assert f"lane topic {app.settings.lane_topic} [" in line
-    assert "run `pipeline provision`" in line
+    assert WARNED in line
+
+
+@pytest.mark.parametrize("new_partitions", ["stop", "provision"])
+def test_a_lane_topic_that_was_made_anew_with_too_few_partitions_is_not_taken_for_a_source_that_grew(
+    app: App, new_partitions: str
+) -> None:
+    app.send(20)
+    app.run()
+    app.delete(app.settings.lane_topic)
+    create_topic(app.bootstrap, app.settings.lane_topic, 1, {"cleanup.policy": "compact"})
+    line = stopped_safely(app.with_settings(source={"new_partitions": new_partitions}))
+    assert f"lane topic {app.settings.lane_topic} [0] holds no record" in line
+    assert WARNED in line
+    assert read_committed(app.bootstrap, app.settings.lane_topic) == []
 
 
 def test_a_table_with_two_matches_for_an_event_stops_it_before_anything_is_written(app: App) -> None:

@@ -66,7 +66,7 @@ def test_a_lane_without_any_record_stops_the_job_and_names_the_remedy(broker: Br
     settings = settings_for(broker.bootstrap, fresh("source"))
     create_topic(broker.bootstrap, settings.lane_topic)
     key = lane_key(settings.app.id, settings.source.topic, 0)
-    with pytest.raises(SafeStop, match=r"holds no record of .*: run `pipeline provision`"):
+    with pytest.raises(SafeStop, match=r"no record of .*: run `pipeline provision` only .* would repeat its output"):
         recall(broker.bootstrap, settings.lane_topic, 0, key)
 
 

@@ -1,4 +1,4 @@
-"""The mutants of what runs on a cluster: the checkpoint's place, the pod's end, connections, packed versions."""
+"""The mutants of what runs on a cluster: the checkpoint's place, the pod's end, connections, lost lanes."""
 
 from __future__ import annotations
 
@@ -40,5 +40,12 @@ CLUSTER = (
             )
         },
         "tests/unit/test_kafka.py::test_a_producer_connects_to_all_brokers_or_to_those_it_needs",
+    ),
+    Mutant(
+        "lost-lanes-begin-anew",
+        "pipeline.flow.preflight",
+        {"until_given_up(partial(_begun, settings, source, lane))": "pass"},
+        "tests/integration/test_job.py::"
+        "test_a_lane_topic_that_was_made_anew_with_too_few_partitions_is_not_taken_for_a_source_that_grew",
     ),
 )

@@ -19,7 +19,7 @@ import time
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from tests.faults.test_random_schedule import FAULTS, Schedule
+from tests.faults.test_random_schedule import FAULTS, PLACES, Schedule
 from tests.soak.samples import growth, look, read
 from tests.support.armed import Faults
 from tests.support.cluster import NODES, Watched, heal, watched
@@ -34,7 +34,11 @@ if TYPE_CHECKING:
 ROUND_SECONDS = 45.0
 # Of these the job's driver lives on; what ends it would begin every figure anew, so that strikes seldom.
 MILD = [name for name in FAULTS if "job" not in name and "checkpoint" not in name]
+OF_TASKS = tuple(place for place in PLACES if not place.endswith(" batch"))
+# Longer than any start of the job on a machine that is busy with other things; a job that hangs is found all the same.
+CALM_SECONDS = 600.0
 HARSH_EVERY = 8
+TERMINATED = 128 + signal.SIGTERM
 APP, SAMPLES, HISTORY = "app.json", "samples.jsonl", "history.jsonl"
 
 
@@ -60,7 +64,7 @@ class Soak(Schedule):
         while time.time() < until:
             number += 1
             harsh = number % HARSH_EVERY == 0
-            mix = sorted(FAULTS) if harsh else MILD
+            mix, self.places = (sorted(FAULTS), PLACES) if harsh else (MILD, OF_TASKS)
             end = time.monotonic() + ROUND_SECONDS
             while time.monotonic() < end:
                 self.work()
@@ -79,7 +83,8 @@ class Soak(Schedule):
         self.used.faults.disarm()
         heal(self.cluster)
         self.work()
-        self.used.settle()
+        self.wake()
+        self.used.watch(self.used.caught_up, CALM_SECONDS, "the job has caught up")
 
 
 def main(arguments: Sequence[str]) -> int:
@@ -90,6 +95,7 @@ def main(arguments: Sequence[str]) -> int:
     parser.add_argument("--seed", type=int, default=random.SystemRandom().randrange(1_000_000))
     parser.add_argument("--afresh", action="store_true", help="delete what an earlier soak left in the folder")
     given = parser.parse_args(arguments)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(TERMINATED))  # as Ctrl-C does: the job must not outlive its soak
     if given.afresh:
         shutil.rmtree(given.folder, ignore_errors=True)
     folder = given.folder.absolute()

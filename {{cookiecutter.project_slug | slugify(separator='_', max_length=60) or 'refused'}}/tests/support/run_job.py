@@ -12,6 +12,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+import tests.mutants.preload  # noqa: F401  before anything of the product: a mutant breaks this process as well
 from pyspark.sql import SparkSession
 
 from pipeline import cli

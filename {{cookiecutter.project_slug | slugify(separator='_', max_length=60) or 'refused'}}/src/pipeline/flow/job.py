@@ -24,6 +24,7 @@ from typing import TYPE_CHECKING
 from py4j.protocol import Py4JError
 from pyspark.errors import StreamingQueryException
 
+from pipeline.acls import check as check_acls
 from pipeline.acls import clearest
 from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
@@ -188,6 +189,9 @@ class Job:
             if time.monotonic() > next_look:
                 with suppress(Unreachable):  # whether to go on without the cluster is for the batches to say
                     checked.watch()
+                    if self._in_batch:
+                        # A partition that is denied to a transaction only makes it wait, until its time-out: so ask.
+                        check_acls(self.settings)
                 next_look = time.monotonic() + LOOK_SECONDS
 
     def _close(self, query: StreamingQuery) -> None:

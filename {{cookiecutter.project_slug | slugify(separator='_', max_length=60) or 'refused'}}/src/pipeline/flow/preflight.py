@@ -7,14 +7,17 @@ retention took unread, a lane ahead of its log) stops the job with one line: top
 from __future__ import annotations
 
 from dataclasses import dataclass
+from functools import partial
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
 from pipeline.acls import check as check_acls
-from pipeline.errors import SafeStop
+from pipeline.errors import SafeStop, provision_if_new
+from pipeline.kafka import until_given_up
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
+from pipeline.lanes.takeover import standing
 from pipeline.lanes.task import LaneTask
 from pipeline.lanes.topics import Topic, Topics
 
@@ -93,15 +96,24 @@ def check_topics(settings: Settings) -> Checked:
     found = output.describe(wanted)
     for name in wanted:
         if name not in found:
-            msg = f"topic {name} does not exist on {output.bootstrap}: {PROVISION}, which creates what is missing"
+            remedy = provision_if_new("app") if name == settings.lane_topic else f"{PROVISION}, which creates it"
+            msg = f"topic {name} does not exist on {output.bootstrap}: {remedy}"
             raise SafeStop(msg)
     check_lane_policy(output, settings.lane_topic)
     limits = {name: largest(output, name) for name in wanted}
     lanes = found[settings.lane_topic].partitions
+    if source.partitions > lanes:
+        # Not only a source that has grown: a lane topic made anew may have too few as well, and must not be filled.
+        for lane in range(lanes):
+            until_given_up(partial(_begun, settings, source, lane))
     checked = Checked(source, lanes, limits[settings.lane_topic], min(limits.values()), topics, limits)
     if settings.source.new_partitions == "stop":
         checked.check_lanes()
     return checked
+
+
+def _begun(settings: Settings, source: Topic, lane: int, _attempt: int) -> None:
+    standing(settings, source, lane)
 
 
 def largest(topics: Topics, name: str) -> int:

@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
-from pipeline.errors import SafeStop
+from pipeline.errors import SafeStop, provision_if_new
 from pipeline.kafka import REQUEST_SECONDS, Fatal, consumer_config, mapped
 
 if TYPE_CHECKING:
@@ -48,10 +48,7 @@ def recall(bootstrap: str, topic: str, partition: int, key: bytes, hanging_after
     """Read the lane record; a lane without one was never provisioned, or somebody deleted its history."""
     found = find(bootstrap, topic, partition, key, hanging_after)
     if found.value is None:
-        msg = (
-            f"lane topic {topic} [{partition}] holds no record of {key.decode()}: run `pipeline provision` if this is "
-            f"a new lane; if it is not, its history was deleted and a restart would repeat its output"
-        )
+        msg = f"lane topic {topic} [{partition}] holds no record of {key.decode()}: {provision_if_new('lane')}"
         raise SafeStop(msg)
     return Recalled(found.value, found.end)
 

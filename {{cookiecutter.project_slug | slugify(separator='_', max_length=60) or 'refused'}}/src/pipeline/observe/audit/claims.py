@@ -16,7 +16,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 import fastavro
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, provision_if_new
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Mapping, Sequence
@@ -127,7 +127,8 @@ class Claims:
         topic = self._settings.source.topic
         lane = self.newest.get(partition)
         if lane is None:
-            msg = f"{self._settings.lane_topic}: no record of lane {partition} of {topic}; run `pipeline provision`"
+            missing = f"{self._settings.lane_topic}: no record of lane {partition} of {topic}"
+            msg = f"{missing}: {provision_if_new('lane')}"
             raise PipelineError(msg)
         if lane.topic_id != topic_id:
             msg = f"{topic}: was deleted and created anew since its lanes began; what they wrote cannot be audited"

@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.errors import provision_if_new
 from pipeline.lanes.provision import LANE_POLICY
 from pipeline.lanes.writer import BATCH_OVERHEAD_BYTES
 from pipeline.observe.doctor.finding import Finding, fail, of_error, ok, warn
@@ -51,7 +52,9 @@ def output_topics(site: Site) -> Iterator[Finding]:
     """Everything that is written exists."""
     missing = [name for name in site.written_names if name not in site.written]
     if missing:
-        yield fail("output topics", f"not there: {', '.join(missing)}", f"{PROVISION}, which creates what is missing")
+        lost = site.settings.lane_topic in missing
+        remedy = provision_if_new("app") if lost else f"{PROVISION}, which creates what is missing"
+        yield fail("output topics", f"not there: {', '.join(missing)}", remedy)
     there = [f"{name} ({topic.partitions} partitions)" for name, topic in sorted(site.written.items())]
     if there:
         yield ok("output topics", ", ".join(there))

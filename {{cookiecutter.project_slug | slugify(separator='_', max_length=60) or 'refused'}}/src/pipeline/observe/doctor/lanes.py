@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
-from pipeline.errors import PipelineError
+from pipeline.errors import PipelineError, provision_if_new
 from pipeline.flow.preflight import check_log
 from pipeline.lanes.recall import find
 from pipeline.lanes.record import decode, lane_key, recreated
@@ -32,8 +32,7 @@ def lanes(site: Site) -> Iterator[Finding]:
     missing = [partition for partition, value in values.items() if value is None]
     if missing:
         detail = f"no lane record for partitions {missing} of {site.source_topic.name}"
-        remedy = "run `pipeline provision` for new lanes; if these are not, their history was deleted: restore it"
-        yield fail("lanes", detail, remedy)
+        yield fail("lanes", detail, provision_if_new("lane"))
     found = {
         partition: decode(value, _key(site, partition)) for partition, value in values.items() if value is not None
     }
