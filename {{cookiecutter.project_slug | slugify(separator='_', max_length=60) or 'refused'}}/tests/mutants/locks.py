@@ -6,7 +6,7 @@ from tests.mutants.mutant import Mutant
 
 SECURITY = "pipeline.security"
 LOCKS = "tests/integration/test_locks.py::"
-EXACT = f"{LOCKS}test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere"
+TOLD = "tests/unit/test_security.py::test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is"
 
 LOCK_MUTANTS = (
     Mutant(
@@ -18,13 +18,13 @@ LOCK_MUTANTS = (
 "config.providers": "env,dir",
 "client.rack": self.secret("password").read(),""",
         },
-        EXACT,
+        TOLD,
     ),
     Mutant(
         "secret-in-the-login-configuration",
         SECURITY,
         {'return f"${{env:{self.variable}}}" if self.variable else placeholder(self.file)': "return self.read()"},
-        "tests/unit/test_security.py::test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is",
+        TOLD,
     ),
     Mutant(
         "host-name-not-checked",
