@@ -193,6 +193,8 @@ def test_a_producer_that_was_fenced_cannot_even_send(broker: Broker) -> None:
     with pytest.raises(Fatal):  # fenced, though the client may lose that word on its way
         zombie.flush_and_compare(end)
     zombie.abandon()
+    with pytest.raises(Fenced):  # asked once more, it has the word
+        zombie.commit()
     assert read_uncommitted(broker.bootstrap, app.out) == []
 
 
