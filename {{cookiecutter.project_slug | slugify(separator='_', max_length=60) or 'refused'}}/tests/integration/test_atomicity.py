@@ -107,7 +107,7 @@ def test_a_live_reader_sees_nothing_of_a_batch_before_all_of_it_is_decided(app: 
 
 def app_reads(app: App) -> list[bytes | None]:
     """Return what a `read_committed` reader sees at this moment, without waiting for open transactions."""
-    return [record.value for record in read_committed(app.settings.output_bootstrap, app.out)]
+    return [record.value for record in read_committed(app.settings.output_bootstrap, app.out, behind_open=True)]
 
 
 @pytest.mark.fault("K1")

@@ -46,7 +46,7 @@ def test_what_the_files_hold_is_what_readers_see(broker: Broker) -> None:
 
 def seen(broker: Broker, topic: str) -> set[int]:
     """Return the offsets that a reader gets."""
-    return {record.offset for record in read_committed(broker.bootstrap, topic)}
+    return {record.offset for record in read_committed(broker.bootstrap, topic, behind_open=True)}
 
 
 def visible_before(folder: Path) -> set[int]:

@@ -13,6 +13,8 @@ from confluent_kafka.admin import AdminClient, NewTopic
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
+    from confluent_kafka import Message
+
 # Bounds every wait of a test; a test that needs longer says so.
 DEADLINE_SECONDS = 60.0
 LOOK_SECONDS = 0.05
@@ -68,12 +70,16 @@ def _led(node: AdminClient, topic: str, partitions: int) -> bool:
     return len(found) == partitions and all(partition.leader >= 0 for partition in found.values())
 
 
-def read_committed(bootstrap: str, topic: str, deadline: float = DEADLINE_SECONDS) -> list[Record]:
+def read_committed(
+    bootstrap: str, topic: str, deadline: float = DEADLINE_SECONDS, *, behind_open: bool = False
+) -> list[Record]:
     """Return all records that a `read_committed` reader sees up to the end of every partition, by partition and offset.
 
-    The end is the last stable offset: records behind an open transaction are not waited for.
+    A commit is answered before its markers are written: a reader that stops at the last stable offset may miss what
+    has just been committed, so this one goes on to the end of the log. Where a transaction is left open on purpose,
+    `behind_open` leaves out what stands behind it; without it such a log is not read to its end, and the test fails.
     """
-    return _read(bootstrap, topic, "read_committed", deadline)
+    return _read(bootstrap, topic, "read_committed", deadline, behind_open=behind_open)
 
 
 def read_uncommitted(bootstrap: str, topic: str, deadline: float = DEADLINE_SECONDS) -> list[Record]:
@@ -81,7 +87,7 @@ def read_uncommitted(bootstrap: str, topic: str, deadline: float = DEADLINE_SECO
     return _read(bootstrap, topic, "read_uncommitted", deadline)
 
 
-def _read(bootstrap: str, topic: str, isolation: str, deadline: float) -> list[Record]:
+def _read(bootstrap: str, topic: str, isolation: str, deadline: float, *, behind_open: bool = False) -> list[Record]:
     until = time.monotonic() + deadline
     consumer = Consumer(
         {
@@ -103,12 +109,12 @@ def _read(bootstrap: str, topic: str, isolation: str, deadline: float) -> list[R
             number: consumer.get_watermark_offsets(TopicPartition(topic, number), deadline)[0] for number in partitions
         }
         consumer.assign([TopicPartition(topic, number, start) for number, start in starts.items()])
-        return sorted(_to_the_end(consumer, set(partitions), until))
+        return sorted(_to_the_end(consumer, set(partitions), until, behind_open=behind_open))
     finally:
         consumer.close()
 
 
-def _to_the_end(consumer: Consumer, open_partitions: set[int], until: float) -> list[Record]:
+def _to_the_end(consumer: Consumer, open_partitions: set[int], until: float, *, behind_open: bool) -> list[Record]:
     found: list[Record] = []
     while open_partitions:
         if time.monotonic() > until:
@@ -120,9 +126,15 @@ def _to_the_end(consumer: Consumer, open_partitions: set[int], until: float) -> 
         if error := message.error():
             if error.code() != KafkaError._PARTITION_EOF:  # noqa: SLF001  librdkafka's local code
                 raise KafkaException(error)
-            open_partitions.discard(message.partition())
+            if behind_open or message.offset() >= _end_of_log(consumer, message):
+                open_partitions.discard(message.partition())
             continue
         headers = message.headers() or []
         position = (message.partition(), message.offset())
         found.append(Record(*position, message.key(), message.value(), headers, message.timestamp()[1]))
     return found
+
+
+def _end_of_log(consumer: Consumer, message: Message) -> int:
+    """Return the high watermark as of the last fetch: it counts the records of open transactions."""
+    return consumer.get_watermark_offsets(TopicPartition(message.topic(), message.partition()), cached=True)[1]

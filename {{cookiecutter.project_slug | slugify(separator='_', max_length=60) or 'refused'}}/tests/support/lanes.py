@@ -115,7 +115,6 @@ class App:
         return self._read(self.settings.output.dead_letter_topic)
 
     def _read(self, topic: str) -> list[Record]:
-        self._settle(topic)
         return read_committed(self.settings.output_bootstrap, topic)
 
     def _settle(self, topic: str) -> None:
