@@ -137,4 +137,6 @@ def _to_the_end(consumer: Consumer, open_partitions: set[int], until: float, *, 
 
 def _end_of_log(consumer: Consumer, message: Message) -> int:
     """Return the high watermark as of the last fetch: it counts the records of open transactions."""
-    return consumer.get_watermark_offsets(TopicPartition(message.topic(), message.partition()), cached=True)[1]
+    place = TopicPartition(message.topic(), message.partition())
+    high: int = consumer.get_watermark_offsets(place, cached=True)[1]
+    return high
