@@ -25,9 +25,10 @@ from pipeline.lanes.ledger import Ledger, cost
 from pipeline.lanes.report import BUCKETS, Commit, LaneReport
 from pipeline.lanes.token import Token
 from pipeline.observe import families
+from pipeline.observe.collectors import STALE_SECONDS
 from pipeline.observe.families import FAMILIES, KNOWN_VALUES, markdown
 from pipeline.observe.lag import NOTHING_UNREAD, Polled
-from pipeline.observe.metrics import STALE_SECONDS, Metrics
+from pipeline.observe.metrics import Metrics
 from pipeline.observe.progress import Batch, Observer
 from pipeline.sections import Delivery
 

@@ -15,7 +15,8 @@ from pyspark import TaskContext
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
-from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
+from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
+from pipeline.flow.spared import spare_tasks
 from pipeline.flow.together import written_together
 from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import keep
@@ -95,7 +96,7 @@ def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
     """The function that Spark runs in each task."""
 
     def write_lane(batches: Iterator[Any]) -> Iterator[Any]:
-        keep_zip_directories()
+        spare_tasks()
         context = TaskContext.get()
         if context is None:
             msg = "the lane writer runs in Spark tasks only"

@@ -11,7 +11,7 @@ from importlib import import_module
 
 from pyspark.daemon import manager
 
-from pipeline.flow.report_rows import keep_zip_directories
+from pipeline.flow.spared import spare_tasks
 
 # What a task of the lane writer, or of the codec, imports on its first row.
 MODULES = (
@@ -23,14 +23,15 @@ MODULES = (
     "confluent_kafka.admin",
     "fastavro",
     "pipeline.flow.avro_values",
+    "pipeline.flow.batch",
 )
 
 
 def main() -> None:
     """Import, then serve Spark until it closes the pipe."""
-    keep_zip_directories()
     for module in MODULES:
         import_module(module)
+    spare_tasks()
     manager()
 
 

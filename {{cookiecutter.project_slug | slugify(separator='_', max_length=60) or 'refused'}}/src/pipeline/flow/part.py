@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from pipeline.errors import SafeStop
-from pipeline.flow.report_rows import keep_zip_directories, report_rows
+from pipeline.flow.report_rows import report_rows
+from pipeline.flow.spared import spare_tasks
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.joined import joined
 from pipeline.lanes.report import STOPS, LaneReport
@@ -31,7 +32,7 @@ def part_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
     """The function that Spark runs in each task."""
 
     def write_part(batches: Iterator[Any]) -> Iterator[Any]:
-        keep_zip_directories()
+        spare_tasks()
         yield report_rows([_run(tasks, batches)])
 
     return write_part

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import zipimport
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
@@ -25,12 +24,3 @@ def report_rows(reports: Sequence[LaneReport]) -> pa.RecordBatch:
     ]
     arrays = [pa.array(column, kind) for column, kind in zip(columns, REPORT_ARROW.types, strict=True)]
     return pa.RecordBatch.from_arrays(arrays, schema=REPORT_ARROW)
-
-
-def keep_zip_directories() -> None:
-    """Spare each task about 100 ms of CPU: PySpark has every zip on the path read anew for each one."""
-    zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
-
-
-def _keep(self: zipimport.zipimporter) -> None:
-    """What is on the path does not change while a job runs."""

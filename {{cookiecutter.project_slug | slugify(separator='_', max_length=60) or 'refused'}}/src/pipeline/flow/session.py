@@ -71,6 +71,8 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.speculation", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
+        # Of each column that is described Spark would note the line it comes from: most of what planning a batch takes.
+        .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
         .config("spark.sql.execution.arrow.maxBytesPerBatch", NO_BOUND)

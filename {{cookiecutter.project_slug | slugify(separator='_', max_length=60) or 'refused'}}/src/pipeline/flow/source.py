@@ -31,7 +31,7 @@ KEY = "_key"
 FETCH_WAIT_MS = "20"
 # Spark throws away what it has fetched beyond a poll, and asks for the ends of the log at each: so a fetch is not much
 # larger than what a poll takes of it (`source.max_poll_records`).
-FETCH_BYTES = str(256 * 1024)
+FETCH_BYTES = str(1024 * 1024)
 
 
 def options(settings: Settings) -> dict[str, str]:

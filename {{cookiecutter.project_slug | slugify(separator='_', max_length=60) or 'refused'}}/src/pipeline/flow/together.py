@@ -15,7 +15,8 @@ import pyarrow.compute as pc
 from pyspark import TaskContext
 
 from pipeline.errors import SafeStop
-from pipeline.flow.report_rows import REPORT_SCHEMA, keep_zip_directories, report_rows
+from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
+from pipeline.flow.spared import spare_tasks
 from pipeline.lanes.joined import joined
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import COLUMNS, Chunk, lane_rows
@@ -38,7 +39,7 @@ def batch_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]
     """The function that Spark runs in the one task."""
 
     def write_lanes(batches: Iterator[Any]) -> Iterator[Any]:
-        keep_zip_directories()
+        spare_tasks()
         context = TaskContext.get()
         again = context is not None and context.attemptNumber() > 0
         # An earlier attempt may have moved the lanes: what was handed over is in doubt then.

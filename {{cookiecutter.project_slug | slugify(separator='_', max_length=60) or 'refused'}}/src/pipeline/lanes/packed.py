@@ -20,36 +20,40 @@ MOST_BYTES = 10  # of 64 bits
 
 def packed(numbers: NDArray[np.uint64]) -> bytes:
     """Write numbers."""
+    large = np.flatnonzero(numbers >= MORE)
+    if not len(large):  # most columns
+        return numbers.astype(np.uint8).tobytes()
     lengths = np.ones(len(numbers), np.int64)
     for place in range(1, MOST_BYTES):
-        longer = numbers >= np.uint64(1 << (BITS * place))
-        if not longer.any():
-            break
-        lengths += longer
-    ends = lengths.cumsum()
-    out = np.empty(int(ends[-1]) if len(ends) else 0, np.uint8)
-    starts = ends - lengths
-    for place in range(int(lengths.max(initial=0))):
-        held = np.flatnonzero(lengths > place)
-        part = (numbers[held] >> np.uint64(BITS * place)).astype(np.uint8) & (MORE - 1)
-        out[starts[held] + place] = part | np.where(lengths[held] > place + 1, MORE, 0).astype(np.uint8)
+        lengths[large] += numbers[large] >= np.uint64(1 << (BITS * place))
+    starts = lengths.cumsum() - lengths
+    out = np.empty(int(lengths.sum()), np.uint8)
+    out[starts] = (numbers & np.uint64(MORE - 1)).astype(np.uint8) | np.where(lengths > 1, MORE, 0).astype(np.uint8)
+    for place in range(1, int(lengths.max())):
+        large = large[lengths[large] > place]
+        part = (numbers[large] >> np.uint64(BITS * place)).astype(np.uint8) & (MORE - 1)
+        out[starts[large] + place] = part | np.where(lengths[large] > place + 1, MORE, 0).astype(np.uint8)
     return out.tobytes()
 
 
 def unpacked(data: bytes, count: int) -> NDArray[np.uint64]:
     """Read so many numbers."""
     octets = np.frombuffer(data, np.uint8)
-    ends = np.flatnonzero(octets < MORE)
+    last = octets < MORE
+    if len(octets) == count and last.all():
+        return octets.astype(np.uint64)
+    ends = np.flatnonzero(last)
     if len(ends) != count or (len(octets) and ends[-1] != len(octets) - 1 if count else len(octets)):
         msg = f"{len(ends)} numbers where {count} are due"
         raise ValueError(msg)
     starts = np.concatenate(([0], ends[:-1] + 1)) if count else ends
     lengths = ends - starts + 1
-    numbers = np.zeros(count, np.uint64)
-    for place in range(int(lengths.max(initial=0))):
+    numbers = (octets[starts] & (MORE - 1)).astype(np.uint64)
+    large = np.flatnonzero(lengths > 1)
+    for place in range(1, int(lengths.max(initial=0))):
         if place == MOST_BYTES:
             msg = "a number of more than 64 bits"
             raise ValueError(msg)
-        held = np.flatnonzero(lengths > place)
-        numbers[held] |= (octets[starts[held] + place] & (MORE - 1)).astype(np.uint64) << np.uint64(BITS * place)
+        large = large[lengths[large] > place]
+        numbers[large] |= (octets[starts[large] + place] & (MORE - 1)).astype(np.uint64) << np.uint64(BITS * place)
     return numbers

@@ -108,8 +108,11 @@ def encode(record: LaneRecord) -> bytes:
     return out.getvalue()
 
 
-def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
-    """Read a lane record; with `lane`, the key it was found under, it must also be of that lane."""
+def decode(data: bytes, lane: bytes | None = None, *, ledger: bool = True) -> LaneRecord:
+    """Read a lane record; with `lane`, the key it was found under, it must also be of that lane.
+
+    Without `ledger` its producers are left out, unread: they take more time than all the rest.
+    """
     name = "of unknown lane" if lane is None else lane.decode(errors="backslashreplace")
     if data[:1] not in {bytes((VERSION,)), bytes((TOKEN_VERSION,))}:
         found = f"version {data[0]}" if data else "no bytes at all"
@@ -118,7 +121,7 @@ def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
             "run the code version that wrote it or a newer one, do not delete the record"
         )
         raise SafeStop(msg)
-    record = _decode_body(data, name)
+    record = _decode_body(data, name, ledger=ledger)
     if lane is not None and record.key != lane:
         msg = (
             f"lane record {name}: holds the lane {record.key.decode()} instead; another app writes to this lane topic, "
@@ -128,13 +131,13 @@ def decode(data: bytes, lane: bytes | None = None) -> LaneRecord:
     return record
 
 
-def _decode_body(data: bytes, name: str) -> LaneRecord:
+def _decode_body(data: bytes, name: str, *, ledger: bool) -> LaneRecord:
     source = io.BytesIO(data)
     source.seek(1)
     try:
         body: Any = fastavro.schemaless_reader(source, _schema(), None)
         token = read_token(source) if data[0] == TOKEN_VERSION else None
-        record = _build(body, token)
+        record = _build(body, token, read(body["ledger"]) if ledger else Columns.of(()))
         fault = _fault(record, len(data) - source.tell())
     except BadColumns as error:
         fault = str(error)
@@ -149,7 +152,7 @@ def _decode_body(data: bytes, name: str) -> LaneRecord:
     return record
 
 
-def _build(body: dict[str, Any], token: Token | None) -> LaneRecord:
+def _build(body: dict[str, Any], token: Token | None, producers: Columns) -> LaneRecord:
     return LaneRecord(
         app=body["app"],
         source_topic=body["source_topic"],
@@ -158,7 +161,7 @@ def _build(body: dict[str, Any], token: Token | None) -> LaneRecord:
         run=body["run"],
         start_offset=body["start_offset"],
         next_offset=body["next_offset"],
-        producers=read(body["ledger"]),
+        producers=producers,
         counters=Counters(*(body[name] for name in COUNTERS)),
         code_version=body["code_version"],
         token=token,

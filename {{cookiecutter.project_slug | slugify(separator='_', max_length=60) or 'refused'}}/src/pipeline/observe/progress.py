@@ -37,14 +37,14 @@ class Batch:
     started: float = field(default_factory=time.monotonic)
     seconds: float = 0.0
     reports: list[LaneReport] = field(default_factory=list)
-    lanes: dict[int, LaneRecord] = field(default_factory=dict)
+    lanes: dict[int, LaneRecord] = field(default_factory=dict)  # without their ledgers: the next batch waits for this
 
     def done(self, reports: list[LaneReport]) -> Batch:
         """Take the reports in."""
         self.seconds = time.monotonic() - self.started
         self.reports = reports
         # A lane that was stopped before its first commit has no record to show.
-        self.lanes = {report.partition: decode(report.record) for report in reports if report.record}
+        self.lanes = {report.partition: decode(report.record, ledger=False) for report in reports if report.record}
         return self
 
 
