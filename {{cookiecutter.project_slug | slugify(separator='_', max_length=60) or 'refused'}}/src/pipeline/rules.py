@@ -9,6 +9,7 @@ import json
 import re
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
@@ -80,6 +81,11 @@ def _is_start(value: str) -> bool:
     return True
 
 
+def _located(value: str) -> str:
+    """A path for all processes alike: Spark's workers have another working folder than who reads the settings."""
+    return str(Path(value).absolute()) if value else ""
+
+
 TopicName = Annotated[
     str,
     _matching(
@@ -136,11 +142,15 @@ VariableName = Annotated[
     str,
     _matching(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, for example KAFKA_PASSWORD"),
 ]
-# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning.
+# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning, also where they
+# stand in the folder that a relative path begins in.
 SecretFile = Annotated[
     str,
+    AfterValidator(_located),
     _matching(
-        r"[^:{}$,\"\\\x00-\x1f]*", 'must be the path of a file, without : { } $ , " or \\, for example secrets/password'
+        r"[^:{}$,\"\\\x00-\x1f]*",
+        'must be the path of a file, without : { } $ , " or \\ in it or in the working folder, '
+        "for example secrets/password",
     ),
 ]
 # They stand between quotes in Java's login configuration.
