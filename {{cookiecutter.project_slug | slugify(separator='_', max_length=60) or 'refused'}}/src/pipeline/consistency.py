@@ -21,7 +21,7 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry, _shuffled, _locks):
+    for find in (_topics, _headers, _chunks, _requests, _delivery, _reference, _registry, _shuffled, _locks):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -136,3 +136,10 @@ def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:
         half = f"half of transaction.timeout_ms = {limits.timeout_ms}"
         fault = f"{limits.chunk_seconds:g}: must be at most {half}, or a chunk may outlive its transaction"
         yield "transaction.chunk_seconds", fault
+
+
+def _requests(settings: Settings) -> Iterator[tuple[str, str]]:
+    """A request that outlived its transaction would be waited for in vain; librdkafka refuses it."""
+    asked, limit = settings.client.request_timeout_ms, settings.transaction.timeout_ms
+    if asked > limit:
+        yield "client.request_timeout_ms", f"{asked}: must be at most transaction.timeout_ms = {limit}"

@@ -37,14 +37,20 @@ def _matching(pattern: str, rule: str) -> AfterValidator:
     return _ruled(lambda value: bool(compiled.fullmatch(value)), rule)
 
 
-def _ruled(holds: Callable[[str], bool], rule: str) -> AfterValidator:
-    def check(value: str) -> str:
+def _ruled(holds: Callable[[Any], bool], rule: str) -> AfterValidator:
+    def check(value: Any) -> Any:
         if not holds(value):
             # The braces of an example must not be taken for a placeholder.
             raise PydanticCustomError("rule", "{rule}", {"rule": rule})  # noqa: EM101  pydantic's template
         return value
 
     return AfterValidator(check)
+
+
+def own_or_from(least: int) -> AfterValidator:
+    """A number that both clients take, or 0."""
+    rule = f"must be 0, which leaves the client's own, or at least {least}"
+    return _ruled(lambda value: value == 0 or value >= least, rule)
 
 
 def _is_bootstrap(value: str) -> bool:

@@ -18,12 +18,13 @@ from tests.support.running import ROOT
 from tests.support.secrets import found_in
 from tests.support.secured import MTLS, OAUTH, SCRAM, SecuredBroker, binding
 
-from pipeline.acls import of_run
+from pipeline.acls import commands, of_replay, of_run
 from pipeline.errors import BadSettings, Denied, Unreachable
 from pipeline.flow.preflight import check_topics
 from pipeline.flow.session import session
 from pipeline.flow.source import batch
 from pipeline.lanes.provision import provision
+from pipeline.lanes.replay import Letter, replay
 from pipeline.lanes.takeover import fence
 from pipeline.local.node import free_ports
 
@@ -162,6 +163,25 @@ def test_a_time_out_beyond_the_broker_s_limit_is_told_at_the_first_fence(locked:
     rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
     with pytest.raises(BadSettings, match=rule):
         fence_all(app)
+
+
+def test_a_replay_that_is_denied_names_what_it_lacks(secured: SecuredBroker, tmp_path: Path) -> None:
+    apart = LockedApp(secured, tmp_path)
+    settings = apart.app.settings
+    said = {"topic": settings.source.topic, "partition": "0", "offset": "0"}
+    letter = Letter(0, 0, b"key", b"value", [], said)
+    wanted = of_replay(settings)[1:]
+    assert [acl.resource for acl in wanted] == ["Topic", "TransactionalId"]
+    reads = [acl for acl in of_run(settings) if acl.operation == "Read" and acl.cluster == settings.source.bootstrap]
+    secured.allow(commands([*reads, *wanted], f"User:{apart.user}"))
+    for acl in wanted:
+        command = list(commands([acl], f"User:{apart.user}"))
+        secured.deny([binding(line) for line in command])
+        with pytest.raises(Denied, match=f"denied: {acl} is not allowed to this user") as caught:
+            replay(settings, [letter])
+        assert "\n" not in str(caught.value)
+        secured.allow(command)
+    assert (replay(settings, [letter]), replay(settings, [letter])) == (1, 0)
 
 
 def test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere(
