@@ -125,6 +125,11 @@ class Settings(Section):
         """The transactional id under which whole batches are written; no lane's, since those end in numbers."""
         return f"{self.app.id}.{self.source.topic}.batch"
 
+    @property
+    def trial_id(self) -> str:
+        """The transactional id by which a start asks what the brokers grant; nothing is ever written under it."""
+        return f"{self.app.id}.{self.source.topic}.trial"
+
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""
         return f"{self.transactional_ids}{partition}"
@@ -168,6 +173,11 @@ def build(values: Mapping[str, Any], origin: str = "settings", origins: Mapping[
         raise _refusal(error.errors(include_url=False)[0], where) from None
     check_together(settings, where)
     return settings
+
+
+def origin_of(key: str, path: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """From where a key (`section.key`) takes its value: a variable of the environment, or the file."""
+    return overlay({}, environ)[1].get(key, str(path))
 
 
 def of_environ(environ: Mapping[str, str]) -> dict[str, str]:

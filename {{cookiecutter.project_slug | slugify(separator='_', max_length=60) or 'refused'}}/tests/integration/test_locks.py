@@ -25,7 +25,7 @@ from pipeline.flow.session import session
 from pipeline.flow.source import batch
 from pipeline.lanes.provision import provision
 from pipeline.lanes.replay import Letter, replay
-from pipeline.lanes.takeover import fence
+from pipeline.lanes.takeover import check_time_out, fence
 from pipeline.local.node import free_ports
 
 if TYPE_CHECKING:
@@ -163,6 +163,55 @@ def test_a_time_out_beyond_the_broker_s_limit_is_told_at_the_first_fence(locked:
     rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
     with pytest.raises(BadSettings, match=rule):
         fence_all(app)
+
+
+@pytest.mark.parametrize("by", ["file", "variable"])
+def test_a_time_out_beyond_the_broker_s_limit_is_told_before_spark_starts(
+    locked: LockedApp, tmp_path: Path, by: str
+) -> None:
+    asked = {"timeout_ms": LONGEST_MS + 1}
+    path = settings_file(
+        tmp_path, (locked.app.with_settings(transaction=asked) if by == "file" else locked.app).settings
+    )
+    environ = {"PIPELINE_TRANSACTION__TIMEOUT_MS": str(LONGEST_MS + 1)} if by == "variable" else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "run", "-s", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        # Without jars Spark cannot start: whoever tries says so instead.
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PIPELINE_JARS": str(tmp_path / "nowhere"), **environ},
+    )
+    where = path if by == "file" else "environment variable PIPELINE_TRANSACTION__TIMEOUT_MS"
+    rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
+    assert done.stderr.startswith(f"error: {where}: {rule}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == BadSettings.exit_code
+
+
+def test_asking_what_the_brokers_grant_disturbs_no_writer(locked: LockedApp, tmp_path: Path) -> None:
+    settings = locked.app.settings
+    path = settings_file(tmp_path, settings)
+    writing = fence(settings, 0)
+    writing.begin()
+    check_time_out(settings, path)
+    check_time_out(settings, path)
+    writing.commit()
+
+
+def test_a_right_to_the_transactional_ids_that_is_missing_is_told_before_spark_starts(
+    locked: LockedApp, tmp_path: Path
+) -> None:
+    [(acl, command)] = [
+        pair
+        for pair in zip(of_run(locked.app.settings), locked.needed(), strict=True)
+        if pair[0].resource == "TransactionalId"
+    ]
+    locked.broker.deny([binding(command)])
+    with pytest.raises(Denied, match=f"denied: {str(acl).removesuffix('*')}"):
+        check_time_out(locked.app.settings, tmp_path)
+    locked.broker.allow([command])
 
 
 def test_a_replay_that_is_denied_names_what_it_lacks(secured: SecuredBroker, tmp_path: Path) -> None:

@@ -424,7 +424,8 @@ def test_every_transactional_id_lies_under_the_one_prefix_that_is_allowed() -> N
     settings = build(LEAST)
     [allowed_one] = [acl for acl in of_run(settings) if acl.resource == "TransactionalId"]
     assert allowed_one.prefixed
-    for name in (settings.batch_id, settings.plan_id, settings.transactional_id(0), settings.transactional_id(10_000)):
+    apart = (settings.batch_id, settings.plan_id, settings.trial_id)
+    for name in (*apart, settings.transactional_id(0), settings.transactional_id(10_000)):
         assert name.startswith(allowed_one.name)
 
 
