@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 from confluent_kafka import KafkaError, KafkaException, TopicCollection
 from confluent_kafka.admin import AdminClient
 
-from pipeline.address import access_of
+from pipeline.address import access_of, made
 from pipeline.denied import ACLS, RESOURCES
 from pipeline.errors import BadSettings, Denied, PipelineError
 from pipeline.kafka import REQUEST_SECONDS, admin_config, check_entry, reachable
@@ -151,7 +151,7 @@ def clearest(error: Denied, settings: Settings) -> PipelineError:
 
 
 def _missing(cluster: str, wanted: list[Acl]) -> Iterator[Acl]:
-    admin = AdminClient(admin_config(cluster))
+    admin = made(AdminClient, admin_config(cluster))
     options: dict[str, Any] = {"include_authorized_operations": True, "request_timeout": REQUEST_SECONDS}
     topics = TopicCollection(list(dict.fromkeys(acl.name for acl in wanted if acl.resource == "Topic")))
     with reachable(cluster, "ask what is allowed"):

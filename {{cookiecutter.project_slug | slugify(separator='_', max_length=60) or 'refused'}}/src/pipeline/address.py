@@ -5,10 +5,19 @@ Guarantee: whoever connects by an address of the settings enters as they say; th
 
 from __future__ import annotations
 
-from typing import Any, Self
+from typing import TYPE_CHECKING, Any, Self, TypeVar
+
+from confluent_kafka import KafkaError, KafkaException
 
 from pipeline.client import Client
+from pipeline.errors import BadSettings
 from pipeline.security import Access, Security
+
+if TYPE_CHECKING:
+    from collections.abc import Callable
+
+Made = TypeVar("Made")
+SECRETS = ("sasl.password", "ssl.key.password", "sasl.oauthbearer.client.secret")
 
 NO_GROUP = "unused"
 
@@ -62,6 +71,23 @@ def entry(bootstrap: str) -> dict[str, Any]:
 def java_entry(bootstrap: str) -> dict[str, str]:
     """Options by which a Java client finds and enters a cluster."""
     return {"bootstrap.servers": str(bootstrap), **_client_of(bootstrap).java(), **access_of(bootstrap).java()}
+
+
+def made(client: Callable[[dict[str, Any]], Made], config: dict[str, Any]) -> Made:
+    """A client of confluent-kafka; what it refuses of its configuration is told as a mistake in the settings."""
+    try:
+        return client(config)
+    except KafkaException as error:
+        cause = error.args[0]
+        if cause.code() != KafkaError._INVALID_ARG:  # noqa: SLF001  librdkafka's local code
+            raise
+        why = " ".join(cause.str().split())
+        for secret in (config.get(key) for key in SECRETS):
+            why = why.replace(secret, "***") if secret else why
+    access = access_of(config.get("bootstrap.servers"))
+    sections = f"[client] and [{access.section}]" if access.locked else "[client]"
+    msg = f"{sections}: the Kafka client refuses what stands there: {why}"
+    raise BadSettings(msg)
 
 
 def _client_of(bootstrap: object) -> Client:

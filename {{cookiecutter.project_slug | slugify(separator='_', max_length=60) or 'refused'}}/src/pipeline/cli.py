@@ -69,13 +69,13 @@ def run(
     as_json: AsJson = False,
 ) -> None:
     """Process the source topic until stopped (SIGTERM, Ctrl-C), replaced by a newer run, or caught up."""
-    from pipeline.flow.preflight import check_topics  # noqa: PLC0415
+    from pipeline.flow.preflight import check_start  # noqa: PLC0415
     from pipeline.observe import logs  # noqa: PLC0415
     from pipeline.observe.setup import observing  # noqa: PLC0415
 
     settings = load(settings_file)
     with observing(settings) as observer:
-        check_topics(settings)  # again in the job; here it tells of an absent cluster or topic before Spark is started
+        check_start(settings, settings_file)  # before Spark takes its time to start
         logs.set_up("json" if as_json else settings.log.format)
 
         from pipeline.flow.job import Job  # noqa: PLC0415  Spark takes a second to import; only this command needs it

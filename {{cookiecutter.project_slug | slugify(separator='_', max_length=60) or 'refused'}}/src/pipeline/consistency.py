@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from typing import TYPE_CHECKING
 
+from pipeline.avro import login
 from pipeline.errors import BadSettings
 from pipeline.locks import faults
 from pipeline.rules import TOPIC_CHARACTERS, URI
@@ -21,7 +22,8 @@ if TYPE_CHECKING:
 
 def check_together(settings: Settings, where: Callable[[str], str]) -> None:
     """Raise the first contradiction; `where` says for a key (`section.key`) from where its value comes."""
-    for find in (_topics, _headers, _chunks, _delivery, _reference, _registry, _shuffled, _locks):
+    own = (_topics, _headers, _chunks, _requests, _remembered, _ready, _delivery, _reference)
+    for find in (*own, _registry, _shuffled, _locks):
         for key, fault in find(settings):
             msg = f"{where(key)}: {key} = {fault}"
             raise BadSettings(msg)
@@ -60,17 +62,16 @@ def _headers(settings: Settings) -> Iterator[tuple[str, str]]:
 
 
 def _registry(settings: Settings) -> Iterator[tuple[str, str]]:
-    """Framed values need a registry, whose password has no place in a settings file."""
+    """Framed values need a registry, and perhaps a login for it."""
     codec = settings.codec
-    if "confluent" in {codec.input_framing, codec.output_framing} and not codec.registry_url.startswith("http"):
-        yield "codec.registry_url", "'': framed values need it, for example http://registry:8081"
+    if "confluent" in {codec.input_framing, codec.output_framing} and not codec.registry_url:
+        yield "codec.registry_url", "'': framed values need it, for example https://registry:8081"
     if codec.input == "bytes" and codec.input_framing != "plain":
         yield (
             "codec.input_framing",
             f"{codec.input_framing!r}: codec.input = 'bytes' takes values as they are; use 'plain'",
         )
-    if "@" in codec.registry_url:
-        yield "codec.registry_url", "'***': no user or password in it; set SCHEMA_REGISTRY_USER_INFO=user:password"
+    yield from login.faults(codec)
 
 
 def _delivery(settings: Settings) -> Iterator[tuple[str, str]]:
@@ -136,3 +137,25 @@ def _chunks(settings: Settings) -> Iterator[tuple[str, str]]:
         half = f"half of transaction.timeout_ms = {limits.timeout_ms}"
         fault = f"{limits.chunk_seconds:g}: must be at most {half}, or a chunk may outlive its transaction"
         yield "transaction.chunk_seconds", fault
+
+
+def _requests(settings: Settings) -> Iterator[tuple[str, str]]:
+    """A request that outlived its transaction would be waited for in vain; librdkafka refuses it."""
+    asked, limit = settings.client.request_timeout_ms, settings.transaction.timeout_ms
+    if asked > limit:
+        yield "client.request_timeout_ms", f"{asked}: must be at most transaction.timeout_ms = {limit}"
+
+
+def _remembered(settings: Settings) -> Iterator[tuple[str, str]]:
+    """Hashes are kept of ids that are remembered."""
+    hashes, ids = settings.dedup.hashes, settings.dedup.recent_ids
+    if hashes > ids:
+        yield "dedup.hashes", f"{hashes}: must be at most dedup.recent_ids = {ids}: only of these a hash can be kept"
+
+
+def _ready(settings: Settings) -> Iterator[tuple[str, str]]:
+    """A job that is behind commits once in a while, and must not be taken for one that is stuck meanwhile."""
+    pause, limit = settings.spark.trigger_seconds, settings.metrics.ready_seconds
+    if settings.metrics.port and pause >= limit:
+        rule = f"must be less than metrics.ready_seconds = {limit:g}"
+        yield "spark.trigger_seconds", f"{pause:g}: {rule}, or a job that is behind is never ready between two batches"

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import KafkaError, KafkaException
 from confluent_kafka.admin import AdminClient
 
+from pipeline.address import made
 from pipeline.errors import Denied
 
 if TYPE_CHECKING:
@@ -33,12 +34,13 @@ ACLS = "`pipeline provision --acls` prints all that is needed"
 DURATION = re.compile(r" \(after \d+ms in state \w+.*?\)")
 
 
-def denial(error: KafkaError, action: str, needs: str) -> Denied | None:
-    """The refusal, if the cluster denies what the action needs ("Write on Topic receipts")."""
+def denial(error: KafkaError, action: str, *needs: str) -> Denied | None:
+    """The refusal, if the cluster denies one of what the action needs ("Write on Topic receipts")."""
     resource = RESOURCES.get(error.code())
-    if resource is None or not needs.partition(" on ")[2].startswith(resource):
-        return None
-    return Denied(f"{action}: denied: {needs} is not allowed to this user ({error.name()}); {ACLS}")
+    for need in needs:
+        if resource is not None and need.partition(" on ")[2].startswith(resource):
+            return Denied(f"{action}: denied: {need} is not allowed to this user ({error.name()}); {ACLS}")
+    return None
 
 
 def refusal(config: Mapping[str, Any]) -> str:
@@ -47,7 +49,7 @@ def refusal(config: Mapping[str, Any]) -> str:
     A failed request only says that it failed. The reason comes by a callback, and only while a client is being served.
     """
     said: list[KafkaError] = []
-    client = AdminClient({**config, "error_cb": said.append})
+    client = made(AdminClient, {**config, "error_cb": said.append})
     deadline = time.monotonic() + PROBE_SECONDS
     while time.monotonic() < deadline:
         try:

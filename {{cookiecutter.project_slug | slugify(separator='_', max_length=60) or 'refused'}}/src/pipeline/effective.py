@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 DEFAULT = "default"
-SECRETS = ("password", "key_password", "client_secret")
+SECRETS = ("password", "key_password", "client_secret", "registry_user_info")
 
 
 class Effective(NamedTuple):

@@ -127,17 +127,17 @@ def admin_config(bootstrap: str) -> dict[str, Any]:
 
 
 @contextmanager
-def mapped(action: str, needs: str = "") -> Iterator[None]:
+def mapped(action: str, *needs: str) -> Iterator[None]:
     """Turn a client error into one of our kinds; the most specific wins. `needs`: "Write on Topic receipts"."""
     try:
         yield
     except KafkaException as error:
-        raise as_kind(error.args[0], action, needs) from error
+        raise as_kind(error.args[0], action, *needs) from error
     except SystemError as error:
         # confluent-kafka raises a fatal error in mid callback. If that callback was a delivery report, Python wraps it;
         # if a line of its log came in between, the error is lost, and only this is left of it.
         if isinstance(error.__cause__, KafkaException):
-            raise as_kind(error.__cause__.args[0], action, needs) from error
+            raise as_kind(error.__cause__.args[0], action, *needs) from error
         msg = f"{action}: the client failed without a reason ({error})"
         raise Fatal(msg) from error
     except BufferError as error:
@@ -145,13 +145,13 @@ def mapped(action: str, needs: str = "") -> Iterator[None]:
         raise Fatal(msg) from error
 
 
-def as_kind(error: KafkaError, action: str, needs: str = "") -> PipelineError:
+def as_kind(error: KafkaError, action: str, *needs: str) -> PipelineError:
     """The kind of one client error. Unknown is fatal: no branch may go on with a doubtful producer.
 
     What the cluster denies is no failed transaction: to start it again would not help.
     """
     text = f"{action}: {error.name()}: {error.str()}"
-    if denied := denial(error, action, needs):
+    if denied := denial(error, action, *needs):
         return denied
     if error.code() in FENCED_CODES:
         return Fenced(text)

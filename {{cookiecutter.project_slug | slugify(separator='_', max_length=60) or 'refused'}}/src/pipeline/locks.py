@@ -1,12 +1,15 @@
 """The keys of [security] and [output_security] among each other, and what they name.
 
 Guarantee: before anything starts, each method has what it needs and nothing of another, every secret is there and can
-be taken by both clients alike, and every file is of the kind it is given for. A secret is never shown.
+be taken by both clients alike, and every file holds what it is given for: OpenSSL, by which librdkafka reads them too,
+has read it. A secret is never shown.
 """
 
 from __future__ import annotations
 
+import base64
 import re
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -31,6 +34,11 @@ SECRET_RULE = "must be 1 to 1000 printable ASCII signs without double quote and 
 CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 KEY = "-----BEGIN PRIVATE KEY-----"
 LOCKED_KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
+# The name of PBES2 (1.2.840.113549.1.5.13) as it stands at the head of an encrypted key.
+PBES2 = bytes.fromhex("06092a864886f70d01050d")
+HEAD_BYTES = 32
+FOR_JAVA = "openssl pkcs8 -topk8 -v1 PBE-SHA1-3DES -in old.key -out new.key"
+PLAIN_KEY = "openssl pkcs8 -topk8 -nocrypt -in old.key -out new.key"
 
 
 def faults(access: Access) -> Iterator[tuple[str, str]]:
@@ -94,13 +102,64 @@ def _files(access: Access) -> Iterator[tuple[str, str]]:
             yield from _key(access, name, text)
         elif CERTIFICATE not in text:
             yield key, f"{name!r}: must hold certificates in PEM form ({CERTIFICATE})"
+        elif not _is_readable(name):
+            yield key, f"{name!r}: must hold certificates in PEM form, but what stands there is damaged"
+    if access.certificate_file and access.key_file:
+        yield from _pair(access)
 
 
 def _key(access: Access, name: str, text: str) -> Iterator[tuple[str, str]]:
-    has_password = bool(access.key_password_env or access.key_password_file)
     if KEY not in text and LOCKED_KEY not in text:
-        yield "key_file", f"{name!r}: must hold a PKCS #8 key ({KEY}): openssl pkcs8 -topk8 -in old.key -out new.key"
-    elif LOCKED_KEY in text and not has_password:
+        remedy = f"{PLAIN_KEY}; to keep a password: {FOR_JAVA}"
+        yield "key_file", f"{name!r}: must hold a PKCS #8 key ({KEY}): {remedy}"
+    elif LOCKED_KEY in text and not _has_password(access):
         yield "key_file", f"{name!r}: is encrypted: name its password in key_password_env or key_password_file"
-    elif KEY in text and has_password:
+    elif KEY in text and _has_password(access):
         yield "key_file", f"{name!r}: is not encrypted; remove key_password_env and key_password_file"
+    elif _is_pbes2(text):
+        yield "key_file", f"{name!r}: is encrypted by PBES2, which Java's client cannot read: {FOR_JAVA}"
+
+
+def _has_password(access: Access) -> bool:
+    return bool(access.key_password_env or access.key_password_file)
+
+
+def _is_pbes2(text: str) -> bool:
+    """Whether a key is encrypted as OpenSSL 3 does by itself; what is no base64 at all is told by OpenSSL."""
+    try:
+        head = base64.b64decode(text.partition(LOCKED_KEY)[2].partition("-----")[0])[:HEAD_BYTES]
+    except ValueError:
+        return False
+    return PBES2 in head
+
+
+def _context() -> ssl.SSLContext:
+    context = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+    context.set_ciphers("DEFAULT:@SECLEVEL=0")  # how strong keys must be is for clients and brokers to say
+    return context
+
+
+def _is_readable(name: str) -> bool:
+    try:
+        _context().load_verify_locations(name)
+    except OSError:
+        return False
+    return True
+
+
+def _pair(access: Access) -> Iterator[tuple[str, str]]:
+    """The key is that of the certificate, and its password opens it."""
+    name, own = access.key_file, access.certificate_file
+    try:
+        password = access.secret("key_password").checked() if _has_password(access) else ""
+        _context().load_cert_chain(own, name, lambda: password)
+    except BadSettings:
+        return  # told as the fault of the secret
+    except OSError as error:
+        if "MISMATCH" in (getattr(error, "reason", None) or ""):
+            fault = f"is not the key of certificate_file = {own!r}"
+        elif password:
+            fault = "is not opened by its key_password, or is damaged"
+        else:
+            fault = "must hold a PKCS #8 key, but what stands there is damaged"
+        yield "key_file", f"{name!r}: {fault}"

@@ -24,7 +24,7 @@ def overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[st
     merged = {name: dict(part) if isinstance(part, dict) else part for name, part in values.items()}
     origins = {}
     for name, value in sorted(environ.items()):
-        if not name.startswith(PREFIX) or SEPARATOR not in name:
+        if not is_setting(name):
             continue
         section, key = name.removeprefix(PREFIX).lower().split(SEPARATOR, 1)
         origins[f"{section}.{key}"] = origins[section] = f"environment variable {name}"
@@ -33,6 +33,11 @@ def overlay(values: dict[str, Any], environ: Mapping[str, str]) -> tuple[dict[st
             part[key] = tuple(value.split(",")) if key == "topics" else value
     # A whole section is to be blamed on the environment only if the file does not have it.
     return merged, {key: origin for key, origin in origins.items() if key not in values}
+
+
+def is_setting(name: str) -> bool:
+    """Whether a variable is meant for a setting."""
+    return name.startswith(PREFIX) and SEPARATOR in name
 
 
 def check_names(environ: Mapping[str, str], known: Mapping[str, Iterable[str]]) -> None:

@@ -9,6 +9,7 @@ import json
 import re
 from datetime import datetime
 from difflib import get_close_matches
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 from pydantic import AfterValidator
@@ -25,6 +26,7 @@ TOPIC_CHARACTERS = 249  # Kafka's limit: a topic's name is also the name of a fo
 # As Hadoop tells a URI from a path: hdfs://name/x and file:/x are the former.
 URI = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*:/")
 HOST = r"(?:[A-Za-z0-9._-]{1,253}|\[[0-9A-Fa-f:.%]{2,60}\])"
+WEB = rf"https?://{HOST}(?::[0-9]{{1,5}})?(?:/[^\s@,?#]*)?"
 ADDRESS = re.compile(rf"{HOST}:(?P<port>[0-9]{{1,5}})")
 PORTS = range(1, 65_536)
 
@@ -36,14 +38,20 @@ def _matching(pattern: str, rule: str) -> AfterValidator:
     return _ruled(lambda value: bool(compiled.fullmatch(value)), rule)
 
 
-def _ruled(holds: Callable[[str], bool], rule: str) -> AfterValidator:
-    def check(value: str) -> str:
+def _ruled(holds: Callable[[Any], bool], rule: str) -> AfterValidator:
+    def check(value: Any) -> Any:
         if not holds(value):
             # The braces of an example must not be taken for a placeholder.
             raise PydanticCustomError("rule", "{rule}", {"rule": rule})  # noqa: EM101  pydantic's template
         return value
 
     return AfterValidator(check)
+
+
+def own_or_from(least: int) -> AfterValidator:
+    """A number that both clients take, or 0."""
+    rule = f"must be 0, which leaves the client's own, or at least {least}"
+    return _ruled(lambda value: value == 0 or value >= least, rule)
 
 
 def _is_bootstrap(value: str) -> bool:
@@ -78,6 +86,11 @@ def _is_start(value: str) -> bool:
     except (ValueError, AttributeError, OverflowError):
         return False
     return True
+
+
+def _located(value: str) -> str:
+    """A path for all processes alike: Spark's workers have another working folder than who reads the settings."""
+    return str(Path(value).absolute()) if value else ""
 
 
 TopicName = Annotated[
@@ -128,7 +141,7 @@ HostName = Annotated[
 Master = Annotated[
     str,
     _matching(
-        r"local\[(\*|[0-9]+),[0-9]+\]|local-cluster\[[0-9, ]+\]|spark://\S+|yarn|k8s://\S+",
+        r"local\[(\*|[1-9][0-9]*),[1-9][0-9]*\]|local-cluster\[[1-9][0-9]*( *, *[1-9][0-9]*){2}\]|spark://\S+|yarn|k8s://\S+",
         "must be local[tasks,tries], for example local[4,4], or spark://host:7077, yarn, k8s://https://host:443",
     ),
 ]
@@ -136,11 +149,17 @@ VariableName = Annotated[
     str,
     _matching(r"([A-Za-z_][A-Za-z0-9_]*)?", "must be the name of an environment variable, for example KAFKA_PASSWORD"),
 ]
-# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning.
+# Read by this program alone.
+OwnFile = Annotated[str, AfterValidator(_located)]
+# Java's clients find a file by a placeholder, ${dir:folder:name}, in which these signs have a meaning, also where they
+# stand in the folder that a relative path begins in.
 SecretFile = Annotated[
     str,
+    AfterValidator(_located),
     _matching(
-        r"[^:{}$,\"\\\x00-\x1f]*", 'must be the path of a file, without : { } $ , " or \\, for example secrets/password'
+        r"[^:{}$,\"\\\x00-\x1f]*",
+        'must be the path of a file, without : { } $ , " or \\ in it or in the working folder, '
+        "for example secrets/password",
     ),
 ]
 # They stand between quotes in Java's login configuration.
@@ -156,6 +175,14 @@ TokenUrl = Annotated[
         r"(https://[^\s@\"\\${}]+|http://(localhost|127\.0\.0\.1)(:[0-9]+)?(/[^\s@\"\\${}]*)?)?",
         "must be https://host/path without user or password (http:// only to localhost), "
         "for example https://login.example.org/oauth2/token",
+    ),
+]
+RegistryUrl = Annotated[
+    str,
+    _matching(
+        rf"({WEB}(,{WEB})*)?",
+        "must be http:// or https:// with host and port, several parted by commas without spaces, for example "
+        "https://registry:8081; no user, no password: those are kept where codec.registry_user_info_file says",
     ),
 ]
 Memory = Annotated[str, _matching(r"[1-9][0-9]*[kmgtKMGT]", "must be a number with a unit, for example 512m or 2g")]

@@ -18,6 +18,8 @@ from pipeline.rules import (  # noqa: TC001  pydantic evaluates them
     Memory,
     OtherBootstrap,
     OtherTopicName,
+    OwnFile,
+    RegistryUrl,
     StartText,
     TopicName,
 )
@@ -122,7 +124,8 @@ class Codec(Section):
     writer_schema_file: str = ""
     input_framing: Literal["plain", "confluent"] = "plain"
     output_framing: Literal["plain", "confluent"] = "plain"
-    registry_url: str = ""
+    registry_url: RegistryUrl = ""
+    registry_user_info_file: OwnFile = ""
     registry_seconds: float = Field(default=30.0, gt=0, le=600)
     output_schema_files: str = "schemas/{topic}.avsc"
     max_bytes: int = Field(default=1_048_576, ge=1, le=1_000_000_000)

@@ -133,7 +133,7 @@ class Access(Section):
             **self._providers(),
         }
         if self.ca_file:
-            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": str(Path(self.ca_file).absolute())}
+            options |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.ca_file}
         if self.method == "scram":
             options["sasl.jaas.config"] = self._login(username=self.username, password=self._java("password"))
         elif self.method == "oauth":
@@ -172,8 +172,7 @@ class Access(Section):
     def _token_login(self) -> str:
         given = {"clientId": self.client_id, "clientSecret": self._java("client_secret"), "scope": self.scope}
         if self.token_ca_file:
-            trusted = str(Path(self.token_ca_file).absolute())
-            given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": trusted}
+            given |= {"ssl.truststore.type": "PEM", "ssl.truststore.location": self.token_ca_file}
         return self._login(**_given(given))
 
     def _providers(self) -> dict[str, str]:
@@ -181,7 +180,7 @@ class Access(Section):
         names = ("password", "key_password", "client_secret")
         variables = [variable for name in names if (variable := self.secret(name).variable)]
         files = [*(self.secret(name).file for name in names), self.certificate_file, self.key_file]
-        folders = sorted({str(Path(file).absolute().parent) for file in files if file})
+        folders = sorted({str(Path(file).parent) for file in files if file})
         return {
             "config.providers": "env,dir",
             "config.providers.env.class": f"{PROVIDERS}EnvVarConfigProvider",
@@ -207,7 +206,7 @@ class OutputSecurity(Access):
 
 def placeholder(file: str) -> str:
     """What the Java client replaces by the content of a file."""
-    path = Path(file).absolute()
+    path = Path(file)
     return f"${{dir:{path.parent}:{path.name}}}"
 
 

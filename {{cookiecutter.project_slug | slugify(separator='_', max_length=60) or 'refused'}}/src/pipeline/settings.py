@@ -17,7 +17,7 @@ from pipeline.address import Address
 from pipeline.client import Client
 from pipeline.consistency import check_together
 from pipeline.errors import BadSettings
-from pipeline.overlay import check_names, overlay
+from pipeline.overlay import check_names, is_setting, overlay
 from pipeline.rules import told
 from pipeline.section import Section
 from pipeline.sections import (
@@ -39,8 +39,10 @@ from pipeline.sections import (
 from pipeline.security import SAME, Access, OutputSecurity, Security
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping
+    from collections.abc import Callable, Mapping
     from pathlib import Path
+
+    from pydantic_core import ErrorDetails
 
 
 class Settings(Section):
@@ -123,6 +125,11 @@ class Settings(Section):
         """The transactional id under which whole batches are written; no lane's, since those end in numbers."""
         return f"{self.app.id}.{self.source.topic}.batch"
 
+    @property
+    def trial_id(self) -> str:
+        """The transactional id by which a start asks what the brokers grant; nothing is ever written under it."""
+        return f"{self.app.id}.{self.source.topic}.trial"
+
     def transactional_id(self, partition: int) -> str:
         """Name a lane: the one name under which it is ever written, by whatever process."""
         return f"{self.transactional_ids}{partition}"
@@ -163,11 +170,31 @@ def build(values: Mapping[str, Any], origin: str = "settings", origins: Mapping[
     try:
         settings = Settings.model_validate(values)
     except ValidationError as error:
-        first = error.errors(include_url=False)[0]
-        section, *names = (str(part) for part in first["loc"])
-        key = ".".join((section, *names[:1]))  # of a list the item is shown, not its place
-        known = KEYS.get(section, ()) if names else KEYS
-        msg = f"{where(key)}: {told(first, key, known)}"
-        raise BadSettings(msg) from None
+        raise _refusal(error.errors(include_url=False)[0], where) from None
     check_together(settings, where)
     return settings
+
+
+def origin_of(key: str, path: Path, environ: Mapping[str, str] = os.environ) -> str:
+    """From where a key (`section.key`) takes its value: a variable of the environment, or the file."""
+    return overlay({}, environ)[1].get(key, str(path))
+
+
+def of_environ(environ: Mapping[str, str]) -> dict[str, str]:
+    """The variables that are settings, for a process elsewhere: each known, and within its own rule."""
+    check_names(environ, KEYS)
+    values, origins = overlay({}, environ)
+    try:
+        Settings.model_validate(values)
+    except ValidationError as error:
+        for one in error.errors(include_url=False):
+            if one["type"] != "missing":  # what is not given here stands in the file
+                raise _refusal(one, lambda key: origins.get(key, "environment")) from None
+    return {name: value for name, value in environ.items() if is_setting(name)}
+
+
+def _refusal(error: ErrorDetails, where: Callable[[str], str]) -> BadSettings:
+    section, *names = (str(part) for part in error["loc"])
+    key = ".".join((section, *names[:1]))  # of a list the item is shown, not its place
+    known = KEYS.get(section, ()) if names else KEYS
+    return BadSettings(f"{where(key)}: {told(error, key, known)}")

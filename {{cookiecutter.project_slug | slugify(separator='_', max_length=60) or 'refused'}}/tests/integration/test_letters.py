@@ -69,7 +69,7 @@ def test_a_dead_letter_is_its_record_to_the_byte_with_reason_and_place_behind(br
 
 @pytest.mark.fault("A9")
 def test_every_reason_has_its_letter_and_its_count(broker: Broker) -> None:
-    app = provisioned(broker.bootstrap, dedup={"recent_ids": 2})
+    app = provisioned(broker.bootstrap, dedup={"recent_ids": 2, "hashes": 2})
     fill(broker.bootstrap, app.source.name, [(b"k", b"%d" % offset, []) for offset in range(8)])
     zombie = (*row(7, [])[:3], b"0", *row(7, [])[4:])
     restarted = (*row(6, [app.output(6)], seq=8)[:3], b"1", *row(6, [app.output(6)], seq=8)[4:])

@@ -10,7 +10,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.certificates import Authority
+from tests.support.certificates import Authority, openssl
 from tests.support.job import new_app
 from tests.support.locked import PASSWORD, LockedApp
 from tests.support.program import settings_file
@@ -18,13 +18,14 @@ from tests.support.running import ROOT
 from tests.support.secrets import found_in
 from tests.support.secured import MTLS, OAUTH, SCRAM, SecuredBroker, binding
 
-from pipeline.acls import of_run
+from pipeline.acls import commands, of_replay, of_run
 from pipeline.errors import BadSettings, Denied, Unreachable
 from pipeline.flow.preflight import check_topics
 from pipeline.flow.session import session
 from pipeline.flow.source import batch
 from pipeline.lanes.provision import provision
-from pipeline.lanes.takeover import fence
+from pipeline.lanes.replay import Letter, replay
+from pipeline.lanes.takeover import check_time_out, fence
 from pipeline.local.node import free_ports
 
 if TYPE_CHECKING:
@@ -117,6 +118,21 @@ def test_spark_and_librdkafka_enter_alike(secured: SecuredBroker, tmp_path: Path
     assert batch(session(locked.app.settings), locked.app.settings, ends).count() == plain > 200
 
 
+def test_an_encrypted_key_opens_for_spark_and_librdkafka_alike(secured: SecuredBroker, tmp_path: Path) -> None:
+    locked = LockedApp(secured, tmp_path, MTLS)
+    locked.allow()
+    locked.plain.send(20)
+    key, password = tmp_path / "encrypted.key", tmp_path / "password"
+    password.write_text(PASSWORD, "ascii")
+    how = ("-topk8", "-v1", "PBE-SHA1-3DES", "-in", locked.security["key_file"])  # as docs/security.md says
+    openssl("pkcs8", *how, "-out", key, "-passout", f"file:{password}")
+    given = {**locked.security, "key_file": str(key), "key_password_file": str(password)}
+    app = locked.entered(secured.locked[MTLS], given)
+    fence_all(app)
+    ends = {partition: (0, end) for partition, end in locked.plain.ends().items()}
+    assert batch(session(app.settings), app.settings, ends).count() >= 20
+
+
 def test_whoever_is_not_let_in_is_told_so_at_once_and_no_secret_is_repeated(locked: LockedApp, tmp_path: Path) -> None:
     wrong = tmp_path / "wrong"
     wrong.write_text("wr0ng-canary", "ascii")
@@ -162,6 +178,74 @@ def test_a_time_out_beyond_the_broker_s_limit_is_told_at_the_first_fence(locked:
     rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
     with pytest.raises(BadSettings, match=rule):
         fence_all(app)
+
+
+@pytest.mark.parametrize("by", ["file", "variable"])
+def test_a_time_out_beyond_the_broker_s_limit_is_told_before_spark_starts(
+    locked: LockedApp, tmp_path: Path, by: str
+) -> None:
+    asked = {"timeout_ms": LONGEST_MS + 1}
+    path = settings_file(
+        tmp_path, (locked.app.with_settings(transaction=asked) if by == "file" else locked.app).settings
+    )
+    environ = {"PIPELINE_TRANSACTION__TIMEOUT_MS": str(LONGEST_MS + 1)} if by == "variable" else {}
+    done = subprocess.run(
+        [sys.executable, "-m", "pipeline", "run", "-s", path],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=ROOT,
+        # Without jars Spark cannot start: whoever tries says so instead.
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "PIPELINE_JARS": str(tmp_path / "nowhere"), **environ},
+    )
+    where = path if by == "file" else "environment variable PIPELINE_TRANSACTION__TIMEOUT_MS"
+    rule = f"transaction.timeout_ms = {LONGEST_MS + 1}: must be at most the brokers' transaction.max.timeout.ms"
+    assert done.stderr.startswith(f"error: {where}: {rule}"), done.stderr
+    assert done.stderr.count("\n") == 1
+    assert done.returncode == BadSettings.exit_code
+
+
+def test_asking_what_the_brokers_grant_disturbs_no_writer(locked: LockedApp, tmp_path: Path) -> None:
+    settings = locked.app.settings
+    path = settings_file(tmp_path, settings)
+    writing = fence(settings, 0)
+    writing.begin()
+    check_time_out(settings, path)
+    check_time_out(settings, path)
+    writing.commit()
+
+
+def test_a_right_to_the_transactional_ids_that_is_missing_is_told_before_spark_starts(
+    locked: LockedApp, tmp_path: Path
+) -> None:
+    [(acl, command)] = [
+        pair
+        for pair in zip(of_run(locked.app.settings), locked.needed(), strict=True)
+        if pair[0].resource == "TransactionalId"
+    ]
+    locked.broker.deny([binding(command)])
+    with pytest.raises(Denied, match=f"denied: {str(acl).removesuffix('*')}"):
+        check_time_out(locked.app.settings, tmp_path)
+    locked.broker.allow([command])
+
+
+def test_a_replay_that_is_denied_names_what_it_lacks(secured: SecuredBroker, tmp_path: Path) -> None:
+    apart = LockedApp(secured, tmp_path)
+    settings = apart.app.settings
+    said = {"topic": settings.source.topic, "partition": "0", "offset": "0"}
+    letter = Letter(0, 0, b"key", b"value", [], said)
+    wanted = of_replay(settings)[1:]
+    assert [acl.resource for acl in wanted] == ["Topic", "TransactionalId"]
+    reads = [acl for acl in of_run(settings) if acl.operation == "Read" and acl.cluster == settings.source.bootstrap]
+    secured.allow(commands([*reads, *wanted], f"User:{apart.user}"))
+    for acl in wanted:
+        command = list(commands([acl], f"User:{apart.user}"))
+        secured.deny([binding(line) for line in command])
+        with pytest.raises(Denied, match=f"denied: {acl} is not allowed to this user") as caught:
+            replay(settings, [letter])
+        assert "\n" not in str(caught.value)
+        secured.allow(command)
+    assert (replay(settings, [letter]), replay(settings, [letter])) == (1, 0)
 
 
 def test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere(

@@ -32,7 +32,7 @@ MUTANTS = (
         TRANSACTION,
         {
             "class Transaction:": "KEPT: dict[str, Any] = {}\n\n\nclass Transaction:",
-            "self._producer = Producer(config)": """\
+            "self._producer = made(Producer, config)": """\
 self._fenced = config["transactional.id"] in KEPT
 self._producer = KEPT[config["transactional.id"]] if self._fenced else Producer(config)
 KEPT[config["transactional.id"]] = self._producer""",

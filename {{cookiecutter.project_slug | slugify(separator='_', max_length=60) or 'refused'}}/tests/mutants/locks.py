@@ -50,7 +50,7 @@ HOST_NAMES = {"ssl.endpoint.identification.algorithm": "none"}"""
     Mutant(
         "denials-tried-again",
         "pipeline.kafka",
-        {"if denied := denial(error, action, needs):": "if False and (denied := denial(error, action, needs)):"},
+        {"if denied := denial(error, action, *needs):": "if False and (denied := denial(error, action, *needs)):"},
         f"{LOCKS}test_each_acl_that_is_missing_ends_the_start_with_its_operation_and_resource",
     ),
     Mutant(

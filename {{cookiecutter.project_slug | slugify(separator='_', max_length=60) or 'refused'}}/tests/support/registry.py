@@ -26,6 +26,8 @@ class FakeRegistry:
     mood: str = "well"
     calls: Counter[str] = field(default_factory=Counter)
     url: str = ""
+    # By what callers introduced themselves.
+    logins: set[str] = field(default_factory=set)
     # What else it says of a schema: its type if it is not Avro, the schemas that it refers to.
     remarks: dict[int, dict[str, Any]] = field(default_factory=dict)
 
@@ -87,6 +89,7 @@ def running_registry() -> Iterator[FakeRegistry]:
         def _serve(self, method: str) -> None:
             body = self.rfile.read(int(self.headers.get("Content-Length") or 0))
             registry.calls[f"{method} {self.path.partition('?')[0]}"] += 1
+            registry.logins.add(self.headers.get("Authorization", ""))
             status, data = moody(registry, method, self.path, json.loads(body) if body else None)
             self.send_response(status)
             self.send_header("Content-Length", str(len(data)))

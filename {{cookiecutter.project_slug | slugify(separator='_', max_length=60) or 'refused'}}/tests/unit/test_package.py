@@ -12,7 +12,7 @@ import pytest
 from supply import package, submit
 from supply.package import ARCHIVE, MAIN, ROOT, contents, locked, pack, packages
 
-from pipeline.errors import PipelineError
+from pipeline.errors import BadSettings, PipelineError
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -107,11 +107,92 @@ def test_a_driver_here_is_the_command_line_with_another_environment(packed: Path
     ],
 )
 def test_a_driver_in_the_cluster_is_handed_over_with_its_settings(packed: Path, master: str, variable: str) -> None:
-    command = submit.cluster_command(packed, master)
+    command = submit.cluster_command(packed, master, environ={})
     assert command[0].endswith("/bin/spark-submit")
     assert command[1:5] == ["--master", master, "--deploy-mode", "cluster"]
     assert variable in command
     assert command[-2:] == [str(packed / MAIN), "run"]
+
+
+@pytest.mark.parametrize("master", ["yarn", "k8s://https://host:6443"])
+def test_settings_of_the_environment_reach_a_driver_in_the_cluster_and_nothing_else_does(
+    packed: Path, master: str
+) -> None:
+    environ = {
+        "PIPELINE_SOURCE__BOOTSTRAP": "kafka-1:9092,kafka-2:9092",
+        "PIPELINE_OUTPUT__TOPICS": "receipts,alerts",
+        "PIPELINE_CODEC__OUTPUT_SCHEMA_FILES": "schemas/{topic}.avsc",
+        "PIPELINE_OUTPUT__BOOTSTRAP": "",
+        "PIPELINE_SPARK__MASTER": "local[4,4]",
+        "PIPELINE_JARS": "/jars",
+        "PIPELINE_SETTINGS": str(ROOT / "pipeline.toml"),
+        "KAFKA_PASSWORD": "c4nary",
+        "SCHEMA_REGISTRY_USER_INFO": "shop:c4nary",
+    }
+    prefix = {"yarn": "spark.yarn.appMasterEnv.", "k8s": "spark.kubernetes.driverEnv."}[master.partition(":")[0]]
+    command = submit.cluster_command(packed, master, "python3.11", environ=environ)
+    given = [word.removeprefix(prefix) for word in command if word.startswith(prefix)]
+    assert sorted(given) == [
+        "PIPELINE_CODEC__OUTPUT_SCHEMA_FILES=schemas/{topic}.avsc",
+        "PIPELINE_OUTPUT__BOOTSTRAP=",
+        "PIPELINE_OUTPUT__TOPICS=receipts,alerts",
+        "PIPELINE_SOURCE__BOOTSTRAP=kafka-1:9092,kafka-2:9092",
+        f"PIPELINE_SPARK__MASTER={master}",
+        "PYSPARK_PYTHON=python3.11",
+    ]
+    assert all(command[at - 1] == "--conf" for at, word in enumerate(command) if word.startswith(prefix))
+    assert "c4nary" not in " ".join(command)
+
+
+OFFSETS = 'offsets:{"0": 17}'
+
+
+@pytest.mark.parametrize(
+    ("master", "name", "value", "told"),
+    [
+        ("yarn", "SOURCE__START", OFFSETS, "'\"' would not reach a driver in the cluster as it is; write it into"),
+        ("yarn", "WINDOWS__TIME", "a$b", "'$' would not reach"),
+        ("yarn", "WINDOWS__TIME", "{{a}}", "'{{' would not reach"),
+        ("k8s://https://host", "WINDOWS__TIME", "$(HOME)", "'$(' would not reach"),
+        ("yarn", "SECURITY__PASSWORD", "c4nary", "PIPELINE_SECURITY__PASSWORD: security.password: refused: a secret"),
+        ("yarn", "SOURCE__BOOTSTRAP", "shop:c4nary@kafka:1", "source.bootstrap = '***@kafka:1': must be host:port"),
+        ("yarn", "SOURCE_TOPIC", "x", "two underscores part section and key: PIPELINE_SOURCE__TOPIC"),
+        ("yarn", "OUTPUT__PARTITIONS", "many", "output.partitions = 'many': must be a whole number"),
+        ("yarn", "SETTINGS", "other.toml", "PIPELINE_SETTINGS = 'other.toml': a driver in the cluster has only"),
+    ],
+)
+def test_what_would_not_reach_a_driver_in_the_cluster_is_refused(
+    packed: Path, master: str, name: str, value: str, told: str
+) -> None:
+    with pytest.raises(BadSettings) as caught:
+        submit.cluster_command(packed, master, environ={f"PIPELINE_{name}": value})
+    assert told in str(caught.value)
+    assert "c4nary" not in str(caught.value)
+
+
+def test_quotes_reach_a_driver_on_kubernetes(packed: Path) -> None:
+    command = submit.cluster_command(packed, "k8s://https://host", environ={"PIPELINE_SOURCE__START": OFFSETS})
+    assert f"spark.kubernetes.driverEnv.PIPELINE_SOURCE__START={OFFSETS}" in command
+
+
+def test_a_login_that_stays_behind_is_told(
+    packed: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    started: list[list[str]] = []
+
+    def start(_: str, command: list[str]) -> None:
+        started.append(command)
+        raise SystemExit(0)
+
+    monkeypatch.setattr("os.execv", start)
+    monkeypatch.setenv("SCHEMA_REGISTRY_USER_INFO", "shop:c4nary")
+    monkeypatch.setenv("PIPELINE_SOURCE__TOPIC", "refunds")
+    with pytest.raises(SystemExit):
+        submit.main(["--master", "yarn", "--deploy-mode", "cluster", "--package", str(packed)])
+    assert "spark.yarn.appMasterEnv.PIPELINE_SOURCE__TOPIC=refunds" in started[0]
+    said = capsys.readouterr().err
+    assert said.startswith("SCHEMA_REGISTRY_USER_INFO is not handed over, since Spark would show it: mount it")
+    assert "c4nary" not in said + " ".join(started[0])
 
 
 @pytest.mark.parametrize(

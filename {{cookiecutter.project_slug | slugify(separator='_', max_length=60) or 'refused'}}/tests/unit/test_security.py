@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import pickle
-from typing import TYPE_CHECKING, Any
+import shutil
+from pathlib import Path
+from typing import Any
 
 import pytest
 from confluent_kafka.admin import AdminClient
+from tests.support.certificates import Authority, openssl
 
 from pipeline import cli, effective
 from pipeline.acls import of_provision, of_run, printed
@@ -17,12 +20,7 @@ from pipeline.refused import reason_against
 from pipeline.security import Security
 from pipeline.settings import Settings, build, load
 
-if TYPE_CHECKING:
-    from pathlib import Path
-
 CANARY = "c4nary-of-the-locks"
-CERTIFICATE = "-----BEGIN CERTIFICATE-----\n"
-KEY = "-----BEGIN PRIVATE KEY-----\n"
 TOKEN = {"client_secret_env": "PASSWORD"}
 FILE = {"password_file": "password"}
 ENV = {"password_env": "PASSWORD"}
@@ -48,14 +46,23 @@ def refused(section: str = "security", **security: str) -> str:
     return line
 
 
+@pytest.fixture(scope="module")
+def made(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Return a folder with certificates: an authority's, a job's, and that of somebody else."""
+    folder = tmp_path_factory.mktemp("certificates")
+    authority = Authority(folder, "ca")
+    authority.sign("job")
+    authority.sign("other")
+    return folder
+
+
 @pytest.fixture(autouse=True)
-def _secrets(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def _secrets(made: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("PASSWORD", CANARY)
     (tmp_path / "password").write_text(CANARY, "ascii")
-    (tmp_path / "ca.pem").write_text(CERTIFICATE, "ascii")
-    (tmp_path / "job.pem").write_text(CERTIFICATE, "ascii")
-    (tmp_path / "job.key").write_text(KEY, "ascii")
+    for name in ("ca.pem", "job.pem", "job.key", "other.key"):
+        shutil.copy(made / name, tmp_path / name)
 
 
 SCRAM = {"method": "scram", "username": "shop", "ca_file": "ca.pem"}
@@ -78,15 +85,15 @@ def test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is(place: 
     assert ours["sasl.password"] == CANARY
     assert CANARY not in str(java)
     assert 'username="shop" password="${' in java["sasl.jaas.config"]
-    assert java["ssl.truststore.location"].endswith("ca.pem")
-    assert ours["ssl.ca.location"] == "ca.pem"
+    assert ours["ssl.ca.location"] == java["ssl.truststore.location"] == str(Path("ca.pem").absolute())
 
 
 def test_mutual_tls_is_passed_alike() -> None:
     address = locked(**MTLS).source.bootstrap
     ours, java = entry(address), java_entry(address)
     assert ours["security.protocol"] == java["security.protocol"] == "SSL"
-    assert (ours["ssl.certificate.location"], ours["ssl.key.location"]) == ("job.pem", "job.key")
+    paths = [str(Path(name).absolute()) for name in ("job.pem", "job.key")]
+    assert [ours["ssl.certificate.location"], ours["ssl.key.location"]] == paths
     assert java["ssl.keystore.key"].startswith("${dir:/")
     assert java["ssl.keystore.key"].endswith(":job.key}")
     assert "sasl.mechanism" not in {**ours, **java}
@@ -185,7 +192,91 @@ def test_librdkafka_takes_every_option() -> None:
     ],
 )
 def test_a_contradiction_is_refused_with_key_value_and_rule(security: dict[str, str], line: str) -> None:
-    assert refused(**security).startswith(f"pipeline.toml: security.{line}")
+    # A relative path is shown in full: as it is looked for.
+    assert refused(**security).replace(f"{Path.cwd()}/", "").startswith(f"pipeline.toml: security.{line}")
+
+
+BEGINS = "pipeline.toml: security."
+
+
+def encrypted(name: str, *how: str) -> dict[str, str]:
+    """Encrypt the job's key by the password, as openssl is told; return the settings with it."""
+    openssl("pkcs8", "-topk8", *how, "-in", "job.key", "-out", name, "-passout", f"pass:{CANARY}")
+    return {**MTLS, "key_file": name, "key_password_env": "PASSWORD"}
+
+
+@pytest.mark.parametrize("how", [("-v2", "aes-256-cbc"), ("-v2", "aes-256-cbc", "-v2prf", "hmacWithSHA1")])
+def test_a_key_encrypted_so_that_java_cannot_read_it_is_refused_with_the_command_that_helps(
+    how: tuple[str, ...],
+) -> None:
+    line = refused(**encrypted("new.key", *how))
+    assert "new.key': is encrypted by PBES2, which Java's client cannot read: openssl pkcs8 -topk8 -v1" in line
+    command = line.rpartition(": ")[2].split()
+    assert command[0] == "openssl"
+    answered = [{"old.key": "new.key", "new.key": "mended.key"}.get(word, word) for word in command[1:]]
+    openssl(*answered, "-passin", f"pass:{CANARY}", "-passout", f"pass:{CANARY}")
+    address = locked(**{**MTLS, "key_file": "mended.key", "key_password_env": "PASSWORD"}).source.bootstrap
+    AdminClient({**entry(address), "bootstrap.servers": "127.0.0.1:1", "log_level": 0})
+
+
+def test_the_command_for_a_key_that_is_not_pkcs_8_makes_one_that_is_taken() -> None:
+    openssl("ec", "-in", "job.key", "-out", "old.key")
+    line = refused(**{**MTLS, "key_file": "old.key"})
+    command = line.partition("): ")[2].partition(";")[0].split()
+    openssl(*command[1:])
+    assert locked(**{**MTLS, "key_file": "new.key"}).security.locked
+
+
+@pytest.mark.parametrize(
+    ("name", "begin", "told"),
+    [
+        ("ca_file", "CERTIFICATE", "must hold certificates in PEM form, but what stands there is damaged"),
+        ("certificate_file", "CERTIFICATE", "must hold certificates in PEM form, but what stands there is damaged"),
+        ("key_file", "PRIVATE KEY", "must hold a PKCS #8 key, but what stands there is damaged"),
+    ],
+)
+@pytest.mark.parametrize("body", ["", f"{CANARY}\n", "bm8gY2VydGlmaWNhdGUgYXQgYWxs\n"])
+def test_a_file_that_only_looks_right_is_refused_and_not_shown(name: str, begin: str, told: str, body: str) -> None:
+    Path("damaged").write_text(f"-----BEGIN {begin}-----\n{body}-----END {begin}-----\n", "ascii")
+    line = refused(**{**MTLS, name: "damaged"})
+    assert line == f"{BEGINS}{name} = '{Path.cwd()}/damaged': {told}"
+
+
+def test_the_key_of_another_certificate_is_refused() -> None:
+    line = refused(**{**MTLS, "key_file": "other.key"})
+    assert line.startswith(f"{BEGINS}key_file = '{Path.cwd()}/other.key': is not the key of certificate_file = ")
+
+
+def test_a_password_that_does_not_open_its_key_is_refused_and_not_shown(monkeypatch: pytest.MonkeyPatch) -> None:
+    given = encrypted("new.key", "-v1", "PBE-SHA1-3DES")
+    assert locked(**given).security.locked
+    monkeypatch.setenv("PASSWORD", f"{CANARY}-of-yesterday")
+    line = refused(**given)
+    assert line == f"{BEGINS}key_file = '{Path.cwd()}/new.key': is not opened by its key_password, or is damaged"
+
+
+@pytest.mark.parametrize("security", [{**SCRAM, **FILE}, MTLS, {**OAUTH, "client_secret_file": "password"}])
+def test_a_relative_path_means_the_same_file_in_a_worker_whose_folder_is_another(
+    security: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    apart = build({**LEAST, "security": security, "output_security": {**SCRAM, **FILE}})
+    before = [entry(apart.source.bootstrap), entry(apart.output_bootstrap)]
+    java = [java_entry(apart.source.bootstrap), java_entry(apart.output_bootstrap)]
+    carried = pickle.dumps(apart)
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    monkeypatch.chdir(elsewhere)
+    back: Settings = pickle.loads(carried)  # noqa: S301  our own
+    assert [entry(back.source.bootstrap), entry(back.output_bootstrap)] == before
+    assert [java_entry(back.source.bootstrap), java_entry(back.output_bootstrap)] == java
+
+
+def test_a_working_folder_that_java_would_misread_is_refused(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    odd = tmp_path / "a,b"
+    odd.mkdir()
+    shutil.copy(tmp_path / "password", odd)
+    monkeypatch.chdir(odd)
+    assert "in it or in the working folder" in refused(**{**SCRAM, **FILE, "ca_file": ""})
 
 
 @pytest.mark.parametrize(
@@ -280,7 +371,7 @@ def test_settings_are_shown_with_their_origin_and_without_secrets(
     assert 'topic = "refunds"  # environment variable PIPELINE_SOURCE__TOPIC' in lines
     assert 'bootstrap = "kafka:9093"  # pipeline.toml' in lines
     assert 'start = "earliest"  # default' in lines
-    assert 'password_file = "password"  # pipeline.toml; a secret is there, not shown' in lines
+    assert f'password_file = "{tmp_path}/password"  # pipeline.toml; a secret is there, not shown' in lines
     assert CANARY not in shown
     again = tmp_path / "again.toml"
     again.write_text(shown, "utf-8")
@@ -333,7 +424,8 @@ def test_every_transactional_id_lies_under_the_one_prefix_that_is_allowed() -> N
     settings = build(LEAST)
     [allowed_one] = [acl for acl in of_run(settings) if acl.resource == "TransactionalId"]
     assert allowed_one.prefixed
-    for name in (settings.batch_id, settings.plan_id, settings.transactional_id(0), settings.transactional_id(10_000)):
+    apart = (settings.batch_id, settings.plan_id, settings.trial_id)
+    for name in (*apart, settings.transactional_id(0), settings.transactional_id(10_000)):
         assert name.startswith(allowed_one.name)
 
 

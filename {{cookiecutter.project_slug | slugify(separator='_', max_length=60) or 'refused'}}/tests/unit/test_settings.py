@@ -161,6 +161,21 @@ def test_a_value_that_breaks_its_rule_is_refused_with_file_key_value_and_rule(
     assert rule in line
 
 
+@pytest.mark.parametrize("master", ["local[0,0]", "local[0,4]", "local[4,0]", "local[*,0]", "local-cluster[0,1,1024]"])
+def test_a_master_without_a_task_or_a_try_is_refused(master: str) -> None:
+    assert refused(spark__master=master).startswith(f"pipeline.toml: spark.master = '{master}': must be local[tasks,")
+
+
+@pytest.mark.parametrize("master", ["local[1,1]", "local[*,4]", "local-cluster[2,1,1024]", "spark://host:7077", "yarn"])
+def test_masters_of_all_kinds_are_taken(master: str) -> None:
+    assert build(values(spark__master=master)).spark.master == master
+
+
+def test_a_pause_between_batches_is_free_where_nobody_asks_whether_the_job_is_ready() -> None:
+    assert build(values(spark__trigger_seconds=3_600)).spark.trigger_seconds == 3_600
+    assert build(values(spark__trigger_seconds=119, metrics__port=9_108)).metrics.port == 9_108
+
+
 @pytest.mark.parametrize(
     "bootstrap", ["kafka:9092", "a:1,b-2.example.org:65535", "10.0.0.1:9092", "[::1]:9092", "my_kafka:9092"]
 )
@@ -263,6 +278,11 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
             "transaction.chunk_seconds = 5: must be at most half of transaction.timeout_ms = 8000",
         ),
         ({"codec__output_framing": "confluent"}, "codec.registry_url = '': framed values need it"),
+        ({"dedup__hashes": 8, "dedup__recent_ids": 7}, "dedup.hashes = 8: must be at most dedup.recent_ids = 7"),
+        (
+            {"spark__trigger_seconds": 120, "metrics__port": 9108},
+            "spark.trigger_seconds = 120: must be less than metrics.ready_seconds = 120",
+        ),
         (
             {"codec__input": "bytes", "codec__input_framing": "confluent", "codec__registry_url": "http://registry"},
             "codec.input_framing = 'confluent': codec.input = 'bytes' takes values as they are; use 'plain'",

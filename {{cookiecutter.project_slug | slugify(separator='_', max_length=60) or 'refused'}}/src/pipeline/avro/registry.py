@@ -8,12 +8,12 @@ asked once; what is unknown at most once a minute, so that a flood of wrong ids 
 from __future__ import annotations
 
 import json
-import os
 import time
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
 from pipeline.avro.limits import SCHEMA_MISMATCH, UNKNOWN_SCHEMA, told
+from pipeline.avro.login import login
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -24,7 +24,6 @@ REQUEST_SECONDS = 5.0
 PAUSE_SECONDS = 0.5
 # The registry's own code: a plain 404 may come from anything that listens there.
 NO_SUCH_SCHEMA, NO_SUCH_SUBJECT = 40403, 40401
-USER_INFO = "SCHEMA_REGISTRY_USER_INFO"
 
 
 class Away(Exception):
@@ -36,18 +35,20 @@ class Refused(Exception):
 
 
 @cache
-def registry(url: str, seconds: float) -> Registry:
+def registry(url: str, seconds: float, user_info_file: str) -> Registry:
     """One for each registry and process."""
-    return Registry(url, seconds)
+    return Registry(url, seconds, user_info_file=user_info_file)
 
 
 class Registry:
     """Answers by id or by subject, remembered."""
 
-    def __init__(self, url: str, seconds: float, now: Callable[[], float] = time.monotonic) -> None:
+    def __init__(
+        self, url: str, seconds: float, now: Callable[[], float] = time.monotonic, user_info_file: str = ""
+    ) -> None:
         """Connect with the first question; `seconds` are what each question may take in all."""
         config: dict[str, Any] = {"url": url, "timeout": min(REQUEST_SECONDS, seconds), "max.retries": 0}
-        if user := os.environ.get(USER_INFO):
+        if user := login(user_info_file):
             config["basic.auth.user.info"] = user
         self._config = config
         self._client = self._connected()

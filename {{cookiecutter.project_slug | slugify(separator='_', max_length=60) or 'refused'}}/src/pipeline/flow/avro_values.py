@@ -34,6 +34,7 @@ class AvroInput(NamedTuple):
     limits: Limits
     registry_url: str = ""  # only if values are framed
     registry_seconds: float = 0.0
+    registry_user_info_file: str = ""  # the path alone: it is read where the task runs
 
 
 @cache
@@ -41,7 +42,8 @@ def decoder(given: AvroInput) -> Decoder | FramedDecoder:
     """One for each schema and process."""
     reader = Reader.of(json.loads(given.reader))
     if given.registry_url:
-        return FramedDecoder(reader, registry(given.registry_url, given.registry_seconds), given.limits)
+        known = registry(given.registry_url, given.registry_seconds, given.registry_user_info_file)
+        return FramedDecoder(reader, known, given.limits)
     return Decoder(reader, json.loads(given.writer), given.limits)
 
 

@@ -80,10 +80,15 @@ class Codec:
         if self.settings.input == "json":
             return decode_json(records, self.reader, self.limits)
         framed = self.settings.input_framing == "confluent"
-        url = self.settings.registry_url if framed else ""
-        seconds = self.settings.registry_seconds
-        given = AvroInput(json.dumps(self.reader.schema), self.writer, self.limits, url, seconds)
+        asked = self._registry if framed else ("", 0.0, "")
+        given = AvroInput(json.dumps(self.reader.schema), self.writer, self.limits, *asked)
         return decode_avro(records, self.reader, given)
+
+    @property
+    def _registry(self) -> tuple[str, float, str]:
+        """Where the registry is, how long it is waited for, and where its login is kept."""
+        given = self.settings
+        return given.registry_url, given.registry_seconds, given.registry_user_info_file
 
     def output_schemas(self) -> dict[str, OutputSchema]:
         """What the lane writer encodes by; of framed values also the ids, which the registry must know."""
@@ -102,7 +107,7 @@ class Codec:
                 say(f"schema {file.path}: registered for topic {topic} as {self._registered(topic, file, 'register')}")
 
     def _registered(self, topic: str, file: OutputFile, question: str) -> int:
-        known = registry(self.settings.registry_url, self.settings.registry_seconds)
+        known = registry(*self._registry)
         try:
             return int(getattr(known, question)(f"{topic}-value", file.schema))
         except Away as error:

@@ -17,7 +17,7 @@ from pipeline.errors import SafeStop, provision_if_new
 from pipeline.kafka import until_given_up
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
-from pipeline.lanes.takeover import standing
+from pipeline.lanes.takeover import check_time_out, standing
 from pipeline.lanes.task import LaneTask
 from pipeline.lanes.topics import Topic, Topics
 
@@ -82,6 +82,12 @@ class Checked:
                 f'{PROVISION}, which adds the missing lanes, or set source.new_partitions = "provision"'
             )
             raise PartitionsAdded(msg)
+
+
+def check_start(settings: Settings, path: Path) -> None:
+    """Whatever can be told before Spark is started; the job itself checks the topics again. `path`: of the settings."""
+    check_topics(settings)
+    check_time_out(settings, path)
 
 
 def check_topics(settings: Settings) -> Checked:

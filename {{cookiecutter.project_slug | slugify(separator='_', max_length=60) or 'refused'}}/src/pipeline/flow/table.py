@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import OFFSET_BEGINNING, Consumer, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.address import made
 from pipeline.errors import SafeStop
 from pipeline.kafka import REQUEST_SECONDS, Fatal, consumer_config, mapped
 from pipeline.lanes.topics import Topics
@@ -94,7 +95,7 @@ class Table:
         if not waiting:
             return
         where, needs = f"reference topic {self._topic}", f"Read on Topic {self._topic}"
-        with closing(Consumer(consumer_config(self._bootstrap))) as consumer:
+        with closing(made(Consumer, consumer_config(self._bootstrap))) as consumer:
             with mapped(where, needs):
                 consumer.assign([TopicPartition(self._topic, number, starts[number]) for number in waiting])
             deadline = time.monotonic() + REQUEST_SECONDS

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from pipeline.address import made
 from pipeline.errors import SafeStop
 from pipeline.kafka import REQUEST_SECONDS, Fatal, consumer_config, mapped
 
@@ -43,7 +44,7 @@ def originals(bootstrap: str, topic: str, partition: int, offsets: Sequence[int]
     """
     if not offsets:
         return
-    with closing(Consumer(consumer_config(bootstrap))) as consumer:
+    with closing(made(Consumer, consumer_config(bootstrap))) as consumer:
         log = _Log(consumer, TopicPartition(topic, partition), set(offsets))
         packed_to = -1
         for place, offset in enumerate(offsets):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING
 
 from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
+from pipeline.address import made
 from pipeline.errors import SafeStop, provision_if_new
 from pipeline.kafka import REQUEST_SECONDS, Fatal, consumer_config, mapped
 
@@ -86,7 +87,7 @@ def _hanging(topic: str, partition: int, found: Found) -> str:
 
 def _find(bootstrap: str, topic: str, partition: int, key: bytes) -> Found:
     """Walk back from the end until a committed record of the lane is found or the log starts."""
-    consumer = Consumer(consumer_config(bootstrap))
+    consumer = made(Consumer, consumer_config(bootstrap))
     where = f"recall {topic} [{partition}]"
     needs = f"Read on Topic {topic}"
     try:

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
-from pipeline.address import entry
+from pipeline.address import entry, made
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
 from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline, with_room
@@ -73,7 +73,7 @@ def read_letters(settings: Settings) -> Iterator[Letter]:
 
 def _read(settings: Settings, name: str, partition: int, first: int) -> Iterator[Letter]:
     bootstrap = settings.output_bootstrap
-    with reachable(bootstrap, f"read {name}"), closing(Consumer(consumer_config(bootstrap))) as consumer:
+    with reachable(bootstrap, f"read {name}"), closing(made(Consumer, consumer_config(bootstrap))) as consumer:
         consumer.assign([TopicPartition(name, partition, first)])
         while True:
             messages = consumer.consume(1, REQUEST_SECONDS) + consumer.consume(AT_ONCE, 0)
@@ -123,15 +123,18 @@ def replay(settings: Settings, letters: Sequence[Letter]) -> int:
 
 def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) -> int:
     bootstrap, topic = settings.source.bootstrap, settings.source.topic
+    own = f"{settings.transactional_ids}replay"
     config = {
         **COMMON,
         **entry(bootstrap),
-        "transactional.id": f"{settings.app.id}.{topic}.replay",
-        "transaction.timeout.ms": int(COMMIT_SECONDS * 1000),
+        "transactional.id": own,
+        # librdkafka takes no request that may outlive its transaction.
+        "transaction.timeout.ms": max(int(COMMIT_SECONDS * 1000), settings.client.request_timeout_ms),
         "message.max.bytes": 1_000_000_000,
     }
-    with mapped(f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)"):
-        producer = Producer(config)
+    needs = (f"Write on TransactionalId {own}", f"Write on Topic {topic}")
+    with mapped(f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)", *needs):
+        producer = made(Producer, config)
         until_deadline(producer.init_transactions, COMMIT_SECONDS)
         there = sent_back.look(identity(settings, one) for one in letters)
         due = [one for one in letters if identity(settings, one) not in there]

@@ -12,15 +12,18 @@ from dataclasses import replace
 from typing import TYPE_CHECKING
 
 from pipeline import __version__
-from pipeline.errors import SafeStop
+from pipeline.errors import BadSettings, SafeStop
 from pipeline.kafka import TransactionFailed, producer_config, until_given_up
 from pipeline.lanes.recall import Recalled, hanging_after, recall
 from pipeline.lanes.record import decode, encode, lane_key, recreated
 from pipeline.lanes.together import Together
 from pipeline.lanes.transaction import Transaction
 from pipeline.lanes.writer import RECORD_AND_MARKER
+from pipeline.settings import origin_of
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.topics import Topic
     from pipeline.settings import Settings
@@ -62,6 +65,19 @@ def fence_id(settings: Settings, name: str) -> Transaction:
     transaction = Transaction(producer_config(settings, name))
     transaction.fence()
     return transaction
+
+
+def check_time_out(settings: Settings, path: Path) -> None:
+    """The brokers grant the time-out that the settings, of this file, ask for.
+
+    It is tried under an id of its own, so that no running job is disturbed: to read the brokers' configuration needs a
+    right on the whole cluster. That this user may use the app's transactional ids is tried as well.
+    """
+    try:
+        until_given_up(lambda _: fence_id(settings, settings.trial_id))
+    except BadSettings as error:
+        msg = f"{origin_of('transaction.timeout_ms', path)}: {error}"
+        raise BadSettings(msg) from None
 
 
 def _take_together(settings: Settings, source: Topic, run: int, pool: ThreadPoolExecutor) -> dict[int, Recalled]:

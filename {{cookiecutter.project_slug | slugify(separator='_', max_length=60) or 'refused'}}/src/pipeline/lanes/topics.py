@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
+from pipeline.address import made
 from pipeline.errors import SafeStop, Unreachable
 from pipeline.kafka import REQUEST_SECONDS, admin_config, reachable
 
@@ -46,7 +47,7 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         """Connect in the background."""
         self.bootstrap = bootstrap
-        self.admin = AdminClient(admin_config(bootstrap))
+        self.admin = made(AdminClient, admin_config(bootstrap))
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
@@ -111,7 +112,8 @@ class Topics:
                 if _code(error) not in LEADER_MOVES or time.monotonic() > deadline:
                     raise
             time.sleep(LOOK_AGAIN_SECONDS)
-            self.admin = AdminClient(admin_config(self.bootstrap))  # the old one would ask the old leader for ever
+            # The old one would ask the old leader for ever.
+            self.admin = made(AdminClient, admin_config(self.bootstrap))
 
 
 def _code(error: BaseException) -> int | None:

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
+from pipeline.address import made
 from pipeline.denied import denial
 from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline, with_room
@@ -43,7 +44,7 @@ class Transaction:
 
     def __init__(self, config: dict[str, Any], *, name_failures: bool = False) -> None:
         """Create the producer; it connects in the background. `name_failures` costs a call per record."""
-        self._producer = Producer(config)
+        self._producer = made(Producer, config)
         self._id = config["transactional.id"]
         self._timeout_ms = config["transaction.timeout.ms"]
         self._seconds = self._timeout_ms / 1000 + MARGIN_SECONDS

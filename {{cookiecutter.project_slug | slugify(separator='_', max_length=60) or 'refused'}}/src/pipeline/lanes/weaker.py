@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import Producer
 
+from pipeline.address import made
 from pipeline.denied import denial
 from pipeline.faults import fault_point
 from pipeline.kafka import Fatal, mapped, producer_config, with_room
@@ -53,7 +54,7 @@ class Outlet:
         plain = {key: value for key, value in config.items() if key not in TRANSACTIONAL}
         self._name = config["transactional.id"]
         self._seconds = config["transaction.timeout.ms"] / 1000 + MARGIN_SECONDS
-        self._producer = Producer({**plain, "enable.idempotence": True})
+        self._producer = made(Producer, {**plain, "enable.idempotence": True})
         self._failures: list[str] = []
         self._denied: Denied | None = None
 

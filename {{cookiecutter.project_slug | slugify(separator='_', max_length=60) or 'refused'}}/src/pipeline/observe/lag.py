@@ -15,6 +15,7 @@ from typing import TYPE_CHECKING
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, KafkaException, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.address import made
 from pipeline.kafka import REQUEST_SECONDS, consumer_config, reachable
 from pipeline.lanes.topics import Topics
 from pipeline.observe.background import Background
@@ -68,7 +69,7 @@ class GroupProgress(Background):
         if self._closing and newest == self._published:
             return
         if self._consumer is None:
-            self._consumer = Consumer(self._config)
+            self._consumer = made(Consumer, self._config)
         offsets = [TopicPartition(self._topic, partition, offset) for partition, offset in newest.items()]
         for answer in self._consumer.commit(offsets=offsets, asynchronous=False):
             if answer.error is not None:
@@ -173,7 +174,7 @@ class Unread:
         config = consumer_config(settings.source.bootstrap)
         # Enough for one record of each partition: the broker sends a whole batch in any case, and nothing is kept.
         little = {"fetch.message.max.bytes": 1_024, "queued.min.messages": 1, "queued.max.messages.kbytes": 64}
-        self._consumer = Consumer({**config, **little})
+        self._consumer = made(Consumer, {**config, **little})
 
     def oldest(self, offsets: Mapping[int, int]) -> dict[int, float]:
         """Its timestamp in seconds, for each partition that answered in time."""

@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from confluent_kafka import Consumer, IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
+from pipeline.address import made
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.kafka import admin_config, consumer_config, reachable
 from pipeline.observe.audit.records import Ends, Record
@@ -47,8 +48,8 @@ class KafkaTopics:
         self._settings = settings
         self._starts = start_offsets or {}
         self._patience = patience
-        self._source_admin = AdminClient(admin_config(settings.source.bootstrap))
-        self._output_admin = AdminClient(admin_config(settings.output_bootstrap))
+        self._source_admin = made(AdminClient, admin_config(settings.source.bootstrap))
+        self._output_admin = made(AdminClient, admin_config(settings.output_bootstrap))
 
     def source_partitions(self) -> Sequence[int]:
         """Return the partitions that the source topic has now."""
@@ -132,7 +133,7 @@ class KafkaTopics:
     ) -> Iterator[Record]:
         config = {**consumer_config(bootstrap), "isolation.level": "read_committed", "check.crcs": True}
         unread = set(starts)
-        with reachable(bootstrap, f"read {topic}"), closing(Consumer(config)) as consumer:
+        with reachable(bootstrap, f"read {topic}"), closing(made(Consumer, config)) as consumer:
             consumer.assign([TopicPartition(topic, partition, offset) for partition, offset in starts.items()])
             heard = time.monotonic()
             while unread:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 
 from pipeline.acls import check, of_run
 from pipeline.address import access_of
+from pipeline.avro.login import KEY
 from pipeline.observe.doctor.finding import Finding, ok, warn
 
 if TYPE_CHECKING:
@@ -34,6 +35,7 @@ def locks(site: Site) -> Iterator[Finding]:
             yield warn("locks", f"{address}: plaintext: whoever sees the network reads and writes as we do", remedy)
         for key in FILES:
             yield from _kept(f"{access.section}.{key}", getattr(access, key))
+    yield from _kept(KEY, site.settings.codec.registry_user_info_file)
 
 
 def _kept(key: str, name: str) -> Iterator[Finding]:

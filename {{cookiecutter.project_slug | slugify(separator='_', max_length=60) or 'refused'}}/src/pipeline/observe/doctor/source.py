@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.address import made
 from pipeline.committed import headers_of
 from pipeline.kafka import REQUEST_SECONDS, consumer_config, reachable
 from pipeline.lanes.identity import parse
@@ -157,7 +158,7 @@ def _tails(site: Site, starts: dict[int, int]) -> Iterator[Message]:
     name, bootstrap = site.source_topic.name, site.source.bootstrap
     deadline = time.monotonic() + SAMPLE_SECONDS
     unread, count = set(starts), 0
-    with reachable(bootstrap, f"read {name}"), closing(Consumer(consumer_config(bootstrap))) as consumer:
+    with reachable(bootstrap, f"read {name}"), closing(made(Consumer, consumer_config(bootstrap))) as consumer:
         consumer.assign([TopicPartition(name, partition, offset) for partition, offset in starts.items()])
         while unread and count < SAMPLE and time.monotonic() < deadline:
             for message in consumer.consume(SAMPLE, LOOK_SECONDS):
