@@ -163,8 +163,9 @@ def test_a_checkpoint_that_is_not_of_one_moment_with_the_lanes_stops_the_job(app
     app.go()
     app.assert_exact()
     app.grow(3)
-    provision(app.settings, lambda _: None)
-    assert "of 2 lanes, but now there are 3: results would change their lanes" in stopped(app)
+    with pytest.raises(SafeStop, match="has run with 2 lanes: results would change their lanes"):
+        provision(app.settings, lambda _: None)
+    assert "3 partitions, but only 2 lanes: with more of them results would change their lanes" in stopped(app)
 
 
 @pytest.mark.long
