@@ -117,6 +117,11 @@ def _of_the_lanes_path(settings: Settings) -> Iterator[tuple[str, str]]:
             "delivery.atomicity",
             f"{delivery.atomicity!r}: with {cause} each lane has its own transaction; use 'lane'",
         )
+    if settings.source.new_partitions == "provision":
+        yield (
+            "source.new_partitions",
+            f"'provision': with {cause} results would change their lanes with the number of partitions; use 'stop'",
+        )
     if table:
         yield (
             "reference.topic",

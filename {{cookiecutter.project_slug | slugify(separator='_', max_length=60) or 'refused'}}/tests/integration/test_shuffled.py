@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
+from pyspark.sql import functions as f
 from tests.support.armed import Faults
 from tests.support.kafka import read_committed
 from tests.support.windowed import KAFKA_MS, MINUTE, WindowedApp, copied, scoring, tumbling, windowed_app
@@ -65,6 +66,46 @@ def test_windows_are_exact_through_a_kill_between_the_commits_of_two_lanes(app: 
     assert set(counted.values()) == {1}
     assert len(counted) == 4 * 8  # minutes 0 to 7 are due: the last event is in minute 9, the watermark in minute 8
     assert {value["payments"] for value in app.values()} == {3}
+
+
+def under_one_key(settings: Settings) -> Callable[[DataFrame], DataFrame]:
+    """Return the same windows with the same state, and all results under one key, hence in one lane."""
+
+    def windows(events: DataFrame) -> DataFrame:
+        outputs = f.transform("outputs", lambda one: one.withField("key", f.lit(b"one")))
+        return tumbling(settings)(events).withColumn("outputs", outputs)
+
+    return windows
+
+
+@pytest.mark.long
+@pytest.mark.fault("W14")
+def test_a_batch_that_one_lane_has_is_finished_as_it_was_begun_or_not_at_all(app: WindowedApp, tmp_path: Path) -> None:
+    app.pay_at(minutes(0, 5))
+    app.go()
+    app.pay_at(minutes(5, 10))
+    faults = Faults(tmp_path)
+    faults.arm("before fence", "kill job", nth=4)  # as above: one lane has the batch, the other has not
+    with app.with_settings(spark={"master": "local[1,4]"}).start(tumbling, faults.environ) as running:
+        running.wait()
+    newest = tmp_path / "newest"
+    shutil.copytree(app.checkpoint, newest)
+    app.pay_at(minutes(10, 11))
+    before = app.lanes()
+    batches = sorted(lane.token.batch_id for lane in before if lane.token is not None)
+    assert batches == [batches[0], batches[0] + 1]
+    # The plan of the batch is gone, and Spark cuts it anew: the lane that has not got it yet must not take it either.
+    for name in (f"{batches[1]}", f".{batches[1]}.crc"):
+        (app.checkpoint / "offsets" / name).unlink()
+    assert "the replay diverges" in stopped(app)
+    replaced(app, newest)
+    # Neither from other code, nor by other settings.
+    line = f"finish batch {batches[1]} with the"
+    assert f"{line} code that began it" in stopped(replace(app, function=under_one_key))
+    assert f"{line} settings that began it" in stopped(app.with_settings(windows={"ahead_seconds": 7}))
+    assert [replace(lane, run=0) for lane in app.lanes()] == [replace(lane, run=0) for lane in before]
+    app.go()
+    app.assert_exact()
 
 
 def recounted(app: WindowedApp) -> Counter[tuple[str, int]]:
@@ -163,8 +204,9 @@ def test_a_checkpoint_that_is_not_of_one_moment_with_the_lanes_stops_the_job(app
     app.go()
     app.assert_exact()
     app.grow(3)
-    provision(app.settings, lambda _: None)
-    assert "of 2 lanes, but now there are 3: results would change their lanes" in stopped(app)
+    with pytest.raises(SafeStop, match="has run with 2 lanes: results would change their lanes"):
+        provision(app.settings, lambda _: None)
+    assert "3 partitions, but only 2 lanes: with more of them results would change their lanes" in stopped(app)
 
 
 @pytest.mark.long

@@ -7,9 +7,11 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.support.kafka import read_committed
-from tests.support.lanes import App, fill, provisioned
+from tests.support.lanes import App, fill, provisioned, spy_on_producers
 
-from pipeline.errors import SafeStop
+from pipeline.errors import SafeStop, Stopped
+from pipeline.lanes import shuffled
+from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.provision import provision
 from pipeline.lanes.shuffled import Part, ShuffledWriter
 from pipeline.lanes.token import Planned
@@ -82,6 +84,17 @@ def test_an_old_record_that_looks_like_a_gap_does_not_stop_the_job(app: App) -> 
     assert app.written() == [1, 2, 3]
 
 
+def test_a_stop_is_taken_before_a_batch_and_not_between_its_lanes(app: App, tmp_path: Any) -> None:
+    stop = tmp_path / "stop"
+    write(app, plan(0), [1], stop_file=str(stop))
+    stop.touch()
+    with pytest.raises(Stopped):
+        write(app, plan(1), [2], stop_file=str(stop))
+    (tmp_path / "begun").write_text("1", "ascii")  # by another lane, before the stop was asked for
+    write(app, plan(1), [2], stop_file=str(stop))
+    assert app.written() == [1, 2]
+
+
 @pytest.mark.parametrize("after", [False, True], ids=["before", "after"])
 @pytest.mark.parametrize("step", STEPS)
 def test_a_writer_killed_at_any_step_is_continued_exactly(
@@ -106,7 +119,19 @@ def test_a_writer_killed_at_any_step_is_continued_exactly(
     assert [lane.token.batch_id for lane in app.lane_records() if lane.token is not None] == [0, 1]
 
 
-def test_late_and_unsound_records_are_set_aside_byte_for_byte(broker: Broker, tmp_path: Any) -> None:
+def noted(calls: list[str], real: Any) -> Any:
+    """Note when the originals of letters have been read."""
+
+    def letters(*given: Any) -> Any:
+        yield from real(*given)
+        calls.append("read again")
+
+    return letters
+
+
+def test_late_and_unsound_records_are_set_aside_byte_for_byte(
+    broker: Broker, tmp_path: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
     app = provisioned(broker.bootstrap)
     late_topic = f"{app.settings.app.id}-late"
     values = {
@@ -119,9 +144,13 @@ def test_late_and_unsound_records_are_set_aside_byte_for_byte(broker: Broker, tm
     app = replace(app, settings=type(app.settings).model_validate(values))
     provision(app.settings, lambda _: None)
     fill(broker.bootstrap, app.source.name, [(b"k%d" % number, b"v%d" % number, [("h", b"x")]) for number in range(10)])
+    calls: list[str] = []
+    spy_on_producers(monkeypatch, calls)
+    monkeypatch.setattr(shuffled, "dead_letters", noted(calls, dead_letters))
     writer = ShuffledWriter(app.task(-1, -1, planned=plan(0)))
     part = Part(lane=0, read=9, stamps=[1] * 10, dead=[(0, 7, "not valid UTF-8"), (0, 2, "time: none")], late=[(0, 5)])
     writer.write_part(part)
+    assert calls[:4] == ["init", "read again", "read again", "begin"], "a transaction must not wait for the source"
     letters = {dict(one.headers)["dead-letter-reason"]: (one.key, one.value) for one in app.letters()}
     assert letters == {b"time": (b"k2", b"v2"), b"decode": (b"k7", b"v7")}
     [late] = read_committed(broker.bootstrap, late_topic)

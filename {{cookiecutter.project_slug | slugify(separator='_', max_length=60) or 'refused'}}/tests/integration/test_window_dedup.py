@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
 from typing import TYPE_CHECKING
 
@@ -10,6 +11,7 @@ from pyspark.sql.functions import col, timestamp_millis
 from tests.support.windowed import KAFKA_MS as NOW_MS
 from tests.support.windowed import WindowedApp, copied, windowed_app
 
+from pipeline.errors import SafeStop
 from pipeline.flow import window_dedup
 from pipeline.lanes.provision import provision
 from pipeline.observe.state import read_state
@@ -107,6 +109,35 @@ def test_an_id_is_known_up_to_its_horizon_and_forgotten_behind_it(
     assert times_written(app) == {"a": 2, "b": 2, "fill": 1, "more": 1}
     assert verdicts(app) == {"fresh": 6, "duplicate": 2}
     assert [lane.token.state_rows for lane in app.lanes() if lane.token is not None] == [4, 4]
+    app.assert_exact()
+
+
+@pytest.mark.fault("W16")
+def test_a_batch_planned_by_a_clock_that_went_back_stops_the_job_and_its_remedy_lets_it_go_on(
+    broker: Broker, tmp_path: Path
+) -> None:
+    app = dedup_app(broker, tmp_path)
+    sent(app, ["a", "b"])
+    app.go()
+    plans = app.checkpoint / "offsets"
+    last = max(int(one.name) for one in plans.iterdir() if one.name.isdecimal())
+    version, told, ends = (plans / str(last)).read_text(encoding="utf-8").splitlines()
+    metadata = json.loads(told)
+    metadata |= {
+        "batchTimestampMs": metadata["batchWatermarkMs"] or 1,
+        "batchWatermarkMs": metadata["batchTimestampMs"],
+    }
+    forged = plans / str(last + 1)
+    forged.write_text("\n".join((version, json.dumps(metadata), ends)), encoding="utf-8")
+    sent(app, ["b", "c"], partition=1)
+    for _ in range(2):  # a right clock alone does not help: Spark has noted the time of the batch
+        with pytest.raises(SafeStop) as stop:
+            app.go()
+        assert f"set the clock right, delete {forged} and its .crc, and start again" in str(stop.value)
+    assert times_written(app) == {"a": 1, "b": 1}
+    forged.unlink()
+    app.go()
+    assert times_written(app) == {"a": 1, "b": 1, "c": 1}
     app.assert_exact()
 
 

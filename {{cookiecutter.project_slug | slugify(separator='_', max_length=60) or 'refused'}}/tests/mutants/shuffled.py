@@ -58,8 +58,52 @@ SHUFFLED = (
         "tests/unit/test_paths.py::test_nobody_is_told_to_delete_a_checkpoint_that_holds_state",
     ),
     Mutant(
-        "lane-by-partition-id",
+        "one-lane-stops-while-another-writes",
+        "pipeline.flow.planned",
+        {"having = lanes_with(tokens, plan)": "having = []"},
+        "tests/unit/test_planned.py::test_a_batch_begins_only_if_every_lane_can_skip_or_write_it",
+    ),
+    Mutant(
+        "lanes-not-looked-at-before-tasks",
         "pipeline.flow.shuffled",
+        {"check_all(plan, self.settings, self.folder, lanes.recalled)": "pass"},
+        "tests/unit/test_planned.py::test_no_task_begins_if_one_lane_must_stop",
+    ),
+    Mutant(
+        "half-a-batch-by-other-code",
+        RULE,
+        {"if token is not None and token.code != planned.code and len(having) < len(found):": "if False:"},
+        "tests/unit/test_token.py::test_a_batch_that_some_lanes_have_is_finished_by_what_began_it",
+    ),
+    Mutant(
+        "half-a-batch-by-other-settings",
+        RULE,
+        {"if token is not None and token.settings != planned.settings:": "if False:"},
+        "tests/unit/test_token.py::test_a_batch_that_some_lanes_have_is_finished_by_what_began_it",
+    ),
+    Mutant(
+        "any-copy-of-an-id",
+        "pipeline.flow.window_dedup",
+        {
+            'copies = Window.partitionBy(dedup.id_column, apart).orderBy(f"{SOURCE}.partition", offset)': (
+                'copies = Window.partitionBy(dedup.id_column, apart).orderBy(f"{SOURCE}.digest")'
+            )
+        },
+        "tests/spark/test_shuffled.py"
+        "::test_the_first_copy_of_an_id_by_its_place_is_kept_however_spark_spreads_the_rows",
+    ),
+    Mutant(
+        "originals-read-within-the-transaction",
+        "pipeline.lanes.shuffled",
+        {
+            "self._aside = self._aside or list(self._originals())": "pass",
+            "return self._aside": "return self._originals()",
+        },
+        f"{WRITER_TESTS}::test_late_and_unsound_records_are_set_aside_byte_for_byte",
+    ),
+    Mutant(
+        "lane-by-partition-id",
+        "pipeline.flow.spread",
         {
             'return f.pmod(f.xxhash64(key), f.lit(len(plan.offsets))).cast("int")': (
                 'return f.pmod(f.spark_partition_id(), f.lit(len(plan.offsets))).cast("int")'
@@ -90,14 +134,16 @@ SHUFFLED = (
     ),
     Mutant(
         "dropped-taken-for-hits",
-        "pipeline.flow.shuffled",
-        {
-            'held = f.coalesce(f.filter("outputs", lambda one: one.isNotNull()), f.array().cast(kind))': (
-                'held = f.filter("outputs", lambda one: one.isNotNull())'
-            )
-        },
-        "tests/integration/test_window_dedup.py"
-        "::test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind",
+        "pipeline.flow.part",
+        {"part.kept += 1": "part.kept += bool(outputs)"},
+        "tests/unit/test_part.py::test_each_row_counts_as_its_kind_says",
+    ),
+    Mutant(
+        "half-a-record-behind-dedup",
+        "pipeline.flow.part",
+        {"part.dead.append((*place, error))": "part.outputs += outputs"},
+        "tests/unit/test_part.py"
+        "::test_an_output_that_its_topic_does_not_take_makes_a_dead_letter_of_its_whole_record_behind_dedup",
     ),
     Mutant(
         "stop-not-passed-on",

@@ -9,10 +9,14 @@ import pytest
 from pyspark.sql import functions as f
 
 from pipeline.flow.lateness import PROPERTY, at_or_before_watermark, watermark
-from pipeline.flow.outputs import emit, encoded_as, output, record
+from pipeline.flow.outputs import HEADERS_TYPE, emit, encoded_as, output, record
 from pipeline.flow.part import PART_COLUMNS, gathered
-from pipeline.flow.shuffled import results_of, salts, to_lanes
+from pipeline.flow.source import records
+from pipeline.flow.spread import records_of, results_of, salts, to_lanes
+from pipeline.flow.usercode import apply
+from pipeline.flow.window_dedup import first_copies, identified
 from pipeline.lanes.token import Planned
+from pipeline.sections import Dedup
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -62,6 +66,49 @@ def test_every_lane_has_a_task_of_its_own_also_without_results_and_its_rows_are_
     assert len(set(salts(LANES))) == LANES
 
 
+def deduplicated(spark: SparkSession, partitions: int) -> dict[tuple[str, int, int], tuple[int, list[bytes]]]:
+    """Return what becomes of forty ids with two copies each, in two source partitions and under two keys.
+
+    Ids below 30 are new, and one record has none; by (kind, partition, offset) the lane and the keys of its outputs.
+    """
+    number = f.col("id")
+    raw = spark.range(81).select(
+        number.cast("string").cast("binary").alias("key"),
+        f.lit(b"").alias("value"),
+        (number % 2).cast("int").alias("partition"),
+        (number / 2).cast("long").alias("offset"),
+        f.timestamp_millis(f.lit(0)).alias("timestamp"),
+        f.lit(None).cast(HEADERS_TYPE).alias("headers"),
+    )
+    name = f.when(f.col("_source.offset") < 40, f.col("_source.offset"))
+    sound = f.col("_source").withField("error", f.lit(None).cast("string"))
+    found = records(raw).withColumn("name", name).withColumn("_source", sound).repartition(partitions)
+    dedup = Dedup(strategy="window", id_column="name")
+    new = spark.range(30).select(number.alias("name")).repartition(partitions)
+    events = first_copies(identified(found, dedup), new, dedup)
+    outputs = emit(output("out", key="_key", value="value"), output("out", key=f.lit("other"), value="value"))
+    rows = to_lanes(records_of(apply(lambda given: given.withColumn("outputs", outputs), events)), 2).collect()
+    return {
+        (row["kind"], row["partition"], row["offset"]): (
+            row["lane"],
+            [bytes(one["key"]) for one in row["outputs"] or []],
+        )
+        for row in rows
+        if row["kind"] != "lane"
+    }
+
+
+def test_the_first_copy_of_an_id_by_its_place_is_kept_however_spark_spreads_the_rows(spark: SparkSession) -> None:
+    """A shuffle hands copies over in any order; a replay that took another one would give it to another lane."""
+    found = deduplicated(spark, 1)
+    assert found == deduplicated(spark, 3) == deduplicated(spark, 7)
+    kept = {(partition, offset): of for (kind, partition, offset), of in found.items() if kind == "kept"}
+    assert kept == {(0, number): (0, [b"%d" % (2 * number), b"other"]) for number in range(30)}
+    assert [(at, lane) for (kind, *at), (lane, _) in found.items() if kind == "dead"] == [([0, 40], 0)]
+    read = {(partition, offset): lane for (kind, partition, offset), (lane, _) in found.items() if kind == "read"}
+    assert read == {(number % 2, number // 2): number % 2 for number in range(81)}
+
+
 def test_results_that_hold_maps_find_their_lanes_as_well(spark: SparkSession) -> None:
     with encoded_as("avro"):
         made = spark.range(10).withColumn("named", f.create_map(f.lit("id"), "id"))
@@ -90,7 +137,9 @@ def test_rows_of_two_lanes_in_one_task_stop_the_job() -> None:
     arrays = [pa.array(values, of) for values, of in zip(columns, kinds, strict=True)]
     batch = pa.RecordBatch.from_arrays(arrays, names=list(PART_COLUMNS))
     task: Any = type(
-        "Task", (), {"schemas": {}, "settings": type("Of", (), {"windows": type("W", (), {"late": "drop"})})}
+        "Task",
+        (),
+        {"schemas": {}, "topic_bytes": {}, "settings": type("Of", (), {"windows": type("W", (), {"late": "drop"})})},
     )
     with pytest.raises(Exception, match=r"rows of lanes \[0, 1\] instead of one"):
         gathered(iter([batch]), task)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from dataclasses import replace
 from typing import Any
 
 import pyarrow as pa
@@ -12,7 +14,9 @@ from tests.support.rows import OUTPUT, output
 from pipeline.errors import RegistryAway, SafeStop
 from pipeline.flow.part import PART_COLUMNS, gathered, part_body
 from pipeline.flow.shuffled import check_reports
+from pipeline.lanes.encoded import OutputSchema
 from pipeline.lanes.report import Commit, LaneReport
+from pipeline.lanes.shuffled import reason
 from pipeline.lanes.task import LaneTask
 
 TYPES = (pa.int32(), pa.string(), pa.int32(), pa.int64(), pa.int64(), pa.string(), pa.list_(OUTPUT))
@@ -38,13 +42,46 @@ def test_each_row_counts_as_its_kind_says() -> None:
     late = ((0, kind, 1, 7, 50, None, None) for kind in ("read", "late"))
     dead = ((0, kind, 2, 9, 60, "time: none", None) for kind in ("read", "dead"))
     made = (0, "output", None, None, None, None, [output(*RESULT)])
-    kept = ((0, kind, 0, 3, None, None, None) for kind in ("kept", "dropped"))
+    kept = (0, "kept", 0, 3, None, None, [output(*RESULT), None]), (0, "kept", 0, 4, None, None, None)
     part = gathered(iter([rows(MARK, *late), rows(*dead, made, *kept)]), TASK)
-    assert (part.lane, part.stamps, part.read, part.outputs) == (0, [50, 60], 1, [RESULT])
+    assert (part.lane, part.stamps, part.read, part.outputs) == (0, [50, 60], 1, [RESULT, RESULT])
     assert (part.dead, part.late) == ([(2, 9, "time: none")], [(1, 7)])
     assert (part.kept, part.dropped) == (2, 1)
     commit = Commit().describe([part], written=1)
     assert (commit.rows, commit.oldest_ms, commit.newest_ms) == (2, 50, 60)
+
+
+def test_an_output_that_its_topic_does_not_take_makes_a_dead_letter_of_its_whole_record_behind_dedup() -> None:
+    large = ("totals", b"k", b"v" * 1_000, None)
+    task = replace(TASK, topic_bytes={"totals": 500, "wide": 5_000})
+    kept = (0, "kept", 1, 7, None, None, [output(*RESULT), output(*large)])
+    wide = (0, "kept", 1, 8, None, None, [output("wide", *large[1:])])
+    part = gathered(iter([rows(MARK, kept, wide)]), task)
+    assert (part.kept, part.dropped, part.outputs) == (2, 0, [("wide", *large[1:])])
+    [(partition, offset, error)] = part.dead
+    assert (partition, offset) == (1, 7)
+    assert reason(error) == (
+        "oversized",
+        "its output to totals has 1129 bytes, the topic takes 500 (max.message.bytes)",
+    )
+
+
+def test_an_output_that_does_not_fit_its_schema_makes_a_dead_letter_behind_dedup_and_stops_windows() -> None:
+    schema = {"type": "record", "name": "Total", "fields": [{"name": "id", "type": "string"}]}
+    task = replace(TASK, schemas={"totals": OutputSchema(json.dumps(schema))})
+    records = pa.struct([("0:totals", pa.struct([("id", pa.string())]))])
+    kind = pa.list_(pa.struct([*OUTPUT, ("records", records)]))
+    unfit = {**output("totals", b"k", None, None), "records": {"0:totals": {"id": None}}}
+
+    def batch(name: str) -> pa.RecordBatch:
+        row = dict(zip(PART_COLUMNS, (0, name, 1, 7, None, None, [unfit]), strict=True))
+        return pa.RecordBatch.from_pylist([row], SCHEMA.set(len(PART_COLUMNS) - 1, pa.field("outputs", kind)))
+
+    part = gathered(iter([batch("kept")]), task)
+    assert [(*place, reason(error)[0]) for *place, error in part.dead] == [(1, 7, "encode")]
+    assert (part.kept, part.dropped, part.outputs) == (1, 0, [])
+    with pytest.raises(SafeStop, match="a result does not fit the schema of its topic"):
+        gathered(iter([batch("output")]), task)
 
 
 def test_a_part_without_records_is_described_as_one() -> None:

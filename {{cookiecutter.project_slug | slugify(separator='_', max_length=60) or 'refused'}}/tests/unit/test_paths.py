@@ -221,6 +221,33 @@ def test_provision_accepts_a_loss_on_the_lanes_path_alone(monkeypatch: pytest.Mo
     assert decode(wrote[0]).counters.lost == 2
 
 
+@pytest.mark.parametrize(
+    ("settings", "remedy"),
+    [
+        (settings_for(), "run `pipeline provision`, which adds the missing lanes"),
+        (dedup(), "give the job another app.id"),
+    ],
+)
+def test_a_source_that_grew_gets_more_lanes_on_the_lanes_path_alone(settings: Settings, remedy: str) -> None:
+    topics: Any = None
+    source: Any = SimpleNamespace(name="payments", partitions=3)
+    checked = preflight.Checked(source, 2, 1, 1, topics, {}, settings.shuffled)
+    with pytest.raises(preflight.PartitionsAdded, match=f"3 partitions, but only 2 lanes: .*{remedy}") as stop:
+        checked.check_lanes()
+    assert settings.shuffled != ("pipeline provision" in str(stop.value))
+
+
+def test_provision_adds_no_lanes_to_a_job_that_has_run_on_the_shuffled_path(monkeypatch: pytest.MonkeyPatch) -> None:
+    ran = {0: False, 1: True}
+    monkeypatch.setattr(provision, "_has_run", lambda _, lane, __: ran[lane])
+    source: Any = SimpleNamespace(name="payments", partitions=3)
+    refuse = provision._refuse_growth  # noqa: SLF001  the rest needs brokers
+    with pytest.raises(SafeStop, match="has run with 2 lanes: results would change their lanes; give the job another"):
+        refuse(dedup(), source, 2)
+    ran[1] = False
+    refuse(dedup(), source, 2)
+
+
 def test_deliveries_are_not_compared_where_there_is_only_one(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(cli_choice, "load", lambda _: windows())
     with pytest.raises(BadSettings, match="compare is for the lanes path"):

@@ -313,6 +313,10 @@ def test_an_unknown_name_is_refused_with_the_nearest_known_one(changed: dict[str
             "delivery.atomicity = 'batch': with flow.path = 'windows' each lane has its own transaction; use 'lane'",
         ),
         (
+            {**WINDOWS, "source__new_partitions": "provision"},
+            "source.new_partitions = 'provision': with flow.path = 'windows' results would change their lanes",
+        ),
+        (
             {**SHUFFLED, "spark__master": "spark://host:7077"},
             "spark.checkpoint = 'x': a path is each machine's own, but all executors of spark://host:7077 must see",
         ),

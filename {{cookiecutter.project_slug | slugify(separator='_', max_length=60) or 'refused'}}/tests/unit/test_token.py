@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from pipeline.errors import SafeStop
 from pipeline.lanes.columns import Columns
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode
-from pipeline.lanes.token import Planned, Token, is_written
+from pipeline.lanes.token import Planned, Token, is_written, lanes_with
 
 BATCH = Planned("query", 7, (10, 20), (15, 20), 1_000, 2_000)
 BEFORE = Token("query", 6, 2, b"another", (10, 20))
@@ -82,6 +82,36 @@ def test_anything_else_stops_the_job_with_a_line_that_says_which(
     assert "\n" not in str(stopped.value)
 
 
+def test_no_lane_writes_what_another_one_cannot_follow() -> None:
+    """Lane 1 alone could write batch 7 as it is cut now; lane 0 has it as it was cut before."""
+    found = {0: (BATCH.token(), 0), 1: (BEFORE, 0)}
+    assert lanes_with(found, BATCH) == [0]
+    cut_anew = replace(BATCH, offsets=(16, 20))
+    assert not is_written(BEFORE, cut_anew, 0, 1)
+    with pytest.raises(SafeStop, match=r"lane 0 has written batch 7 .* the replay diverges"):
+        lanes_with(found, cut_anew)
+
+
+@pytest.mark.parametrize(
+    ("other", "what"), [(replace(BATCH, code=b"other"), "code"), (replace(BATCH, settings=b"other"), "settings")]
+)
+def test_a_batch_that_some_lanes_have_is_finished_by_what_began_it(other: Planned, what: str) -> None:
+    for found in ({0: (BATCH.token(), 0), 1: (BEFORE, 0)}, {0: (BEFORE, 0), 1: (BATCH.token(), 0)}):
+        with pytest.raises(
+            SafeStop, match=f"finish batch 7 with the {what} that began it: .*--until-caught-up"
+        ) as stop:
+            lanes_with(found, other)
+        assert "\n" not in str(stop.value)
+    assert lanes_with({0: (BEFORE, 0), 1: (BEFORE, 0)}, other) == []
+
+
+def test_other_settings_wait_for_spark_to_be_done_with_a_batch_and_other_code_for_the_lanes_alone() -> None:
+    everywhere = {0: (BATCH.token(), 0), 1: (BATCH.token(), 0)}
+    assert lanes_with(everywhere, replace(BATCH, code=b"other")) == [0, 1]
+    with pytest.raises(SafeStop, match="finish batch 7 with the settings that began it"):
+        lanes_with(everywhere, replace(BATCH, settings=b"other"))
+
+
 @given(
     st.builds(
         Token,
@@ -93,6 +123,8 @@ def test_anything_else_stops_the_job_with_a_line_that_says_which(
         watermark_ms=st.integers(-(2**62), 2**62),
         state_rows=st.integers(0, 2**62),
         state_bytes=st.integers(0, 2**62),
+        code=st.binary(),
+        settings=st.binary(),
     )
 )
 def test_a_token_is_read_as_it_was_written(token: Token) -> None:

@@ -1,6 +1,7 @@
 """The end of a shuffled batch in its tasks: rows of one lane become one transaction.
 
-Guarantee: a task writes the lane that its rows name, and no other; rows of two lanes in one task stop the job.
+Guarantee: a task writes the lane that its rows name, and no other; rows of two lanes in one task stop the job. Behind
+`window` dedup the outputs of a record go together, or it is a dead letter as a whole, as on the lanes path.
 """
 
 from __future__ import annotations
@@ -10,6 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
 
+from pipeline.avro.limits import OVERSIZED
+from pipeline.avro.limits import told as as_error
 from pipeline.errors import SafeStop
 from pipeline.flow.report_rows import report_rows
 from pipeline.flow.spared import spare_tasks
@@ -18,11 +21,13 @@ from pipeline.lanes.joined import joined
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import errors_of
 from pipeline.lanes.shuffled import Part, ShuffledWriter
+from pipeline.lanes.sizes import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Iterator, Mapping
 
     from pipeline.lanes.task import LaneTask
+    from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Settings
 
 PART_COLUMNS = ("lane", "kind", "partition", "offset", "timestamp", "error", "outputs")
@@ -75,7 +80,8 @@ def _add(part: Part, batch: Any, task: LaneTask) -> None:
     _, kinds, partitions, offsets, stamps, errors, outputs = batch.columns
     told = errors_of(errors)
     made, wrong = emitted(outputs, task.schemas)
-    results = made.by_row()
+    results, limits = made.by_row(), task.topic_bytes
+    large = set(made.with_more_than(min(limits.values()))) if limits else set()
     rows = zip(*(column.to_pylist() for column in (kinds, partitions, offsets, stamps)), strict=True)
     late = task.settings.windows.late
     for place, (kind, partition, offset, stamp) in enumerate(rows):
@@ -84,9 +90,9 @@ def _add(part: Part, batch: Any, task: LaneTask) -> None:
         elif kind == "read":
             part.stamps.append(stamp)
             part.read += place not in told
-        elif kind in {"kept", "dropped"}:
-            part.kept += 1
-            part.dropped += kind == "dropped"
+        elif kind == "kept":
+            error = wrong.get(place) or (_oversized(results[place], limits) if place in large else None)
+            _add_kept(part, (partition, offset), results[place], error)
         elif kind == "dead":
             part.dead.append((partition, offset, told[place]))
         elif kind == "late" and late != "drop":
@@ -95,7 +101,22 @@ def _add(part: Part, batch: Any, task: LaneTask) -> None:
             part.late_dropped += 1
 
 
-def _add_result(part: Part, outputs: list[Any], wrong: str | None, settings: Settings) -> None:
+def _add_kept(part: Part, place: tuple[int, int], outputs: list[Sendable], error: str | None) -> None:
+    """A record that came through dedup."""
+    part.kept += 1
+    if error is not None:
+        part.dead.append((*place, error))
+        return
+    part.dropped += not outputs
+    part.outputs += outputs
+
+
+def _oversized(outputs: list[Sendable], limits: Mapping[str, int]) -> str | None:
+    found = too_large(outputs, limits)
+    return None if found is None else as_error(OVERSIZED, found)
+
+
+def _add_result(part: Part, outputs: list[Sendable], wrong: str | None, settings: Settings) -> None:
     """A result that its schema does not take has no source record to be set aside: the job stops."""
     if wrong is not None:
         msg = f"a result does not fit the schema of its topic ({', '.join(settings.output.topics)}): {wrong}"

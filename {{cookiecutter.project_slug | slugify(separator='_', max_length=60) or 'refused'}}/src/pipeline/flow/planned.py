@@ -6,15 +6,12 @@ runs the batch again, so the token of a replay is that of the first run, or the 
 
 from __future__ import annotations
 
-from contextlib import suppress
-from typing import TYPE_CHECKING, Any
-
-from pyspark.errors import PySparkException
+from typing import TYPE_CHECKING
 
 from pipeline.errors import SafeStop
-from pipeline.flow.checkpoint import Files
+from pipeline.flow.checkpoint import LOCAL, Files
 from pipeline.lanes.record import decode
-from pipeline.lanes.token import Planned, foreign, other_lanes
+from pipeline.lanes.token import RESET, Planned, foreign, lanes_with, other_lanes
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -55,7 +52,7 @@ def planned(spark: SparkSession, settings: Settings, folder: str, batch_id: int,
     partitions = sorted(starts)
     first = starts if before is None else _offsets(before[-1], settings)
     until = _offsets(topics, settings)
-    for_now = Planned(
+    return Planned(
         files.query_id(),
         batch_id,
         tuple(first.get(partition, 0) for partition in partitions),
@@ -63,24 +60,48 @@ def planned(spark: SparkSession, settings: Settings, folder: str, batch_id: int,
         int(metadata["batchWatermarkMs"]),
         int(metadata["batchTimestampMs"]),
     )
-    if settings.dedup.strategy == "window" and for_now.time_ms <= for_now.watermark_ms:
-        msg = (
-            f"the clock of this machine stands {(for_now.watermark_ms - for_now.time_ms) / 1000:g} s before what "
-            "earlier batches left behind as the horizon of dedup: set it right, and start again; nothing is lost"
-        )
-        raise SafeStop(msg)
-    return for_now
+
+
+def check_all(plan: Planned, settings: Settings, folder: str, recalled: Mapping[int, Recalled]) -> None:
+    """Before a task begins: every lane can skip or write the batch. One that stops alone would let the others write.
+
+    What is recalled is true of every lane: this run has fenced them all, and knows what its own tasks committed.
+    """
+    lanes = {partition: decode(lane.value) for partition, lane in recalled.items()}
+    tokens = {partition: (lane.token, lane.next_offset) for partition, lane in lanes.items()}
+    having = lanes_with(tokens, plan)
+    if settings.dedup.strategy == "window" and plan.time_ms <= plan.watermark_ms:
+        raise SafeStop(clock_went_back(plan, folder.removeprefix(LOCAL), begun=bool(having)))
+
+
+def clock_went_back(plan: Planned, folder: str, *, begun: bool) -> str:
+    """The line for a batch whose time lies behind the horizon: Spark would drop its rows, and has noted that time."""
+    to_do = f"no lane has it yet: set the clock right, delete {folder}/offsets/{plan.batch_id} and its .crc"
+    if begun:
+        to_do = f"some lane has it: restore the newest checkpoint, {RESET}"
+    behind = (plan.watermark_ms - plan.time_ms) / 1000
+    return (
+        f"batch {plan.batch_id} was planned by a clock that stood {behind:g} s before what earlier batches left behind "
+        f"as the horizon of dedup; {to_do}, and start again; nothing is lost"
+    )
 
 
 def _offsets(topics: Mapping[str, Mapping[str, int]], settings: Settings) -> dict[int, int]:
     return {int(partition): offset for partition, offset in topics[settings.source.topic].items()}
 
 
-def state_of(spark: SparkSession, query_id: str) -> tuple[int, int]:
-    """Rows and bytes of the state after the batch before, as Spark tells them; none before the first."""
-    progress: Any = None
-    with suppress(PySparkException, AttributeError):
-        query = next((one for one in spark.streams.active if one.id == query_id), None)
-        progress = query.lastProgress if query is not None else None
-    operators = progress["stateOperators"] if progress else []
+def state_of(spark: SparkSession, query_id: str, recalled: Mapping[int, Recalled]) -> tuple[int, int]:
+    """Rows and bytes of the state after the batch before, as Spark tells them; before a run's first, as lanes do."""
+    query = next((one for one in spark.streams.active if one.id == query_id), None)
+    progress = None if query is None else query.lastProgress
+    if progress is None:
+        return last_held(recalled)
+    operators = progress["stateOperators"]
     return sum(one["numRowsTotal"] for one in operators), sum(one["memoryUsedBytes"] for one in operators)
+
+
+def last_held(recalled: Mapping[int, Recalled]) -> tuple[int, int]:
+    """What the newest token says of the state; nothing before the first batch of all."""
+    tokens = [token for lane in recalled.values() if (token := decode(lane.value).token) is not None]
+    newest = max(tokens, key=lambda token: token.batch_id, default=None)
+    return (0, 0) if newest is None else (newest.state_rows, newest.state_bytes)

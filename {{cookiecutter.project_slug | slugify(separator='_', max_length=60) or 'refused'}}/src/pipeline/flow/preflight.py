@@ -19,6 +19,7 @@ from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
 from pipeline.lanes.takeover import check_time_out, standing
 from pipeline.lanes.task import LaneTask
+from pipeline.lanes.token import RESET
 from pipeline.lanes.topics import Topic, Topics
 
 if TYPE_CHECKING:
@@ -46,6 +47,7 @@ class Checked:
     batch_bytes: int
     topics: Topics
     topic_bytes: Mapping[str, int]
+    shuffled: bool = False
 
     def task(self, settings: Settings, run: int, codec: Codec, stop_file: Path) -> LaneTask:
         """What every lane's task of a run has in common."""
@@ -77,10 +79,10 @@ class Checked:
 
     def _compare(self, partitions: int) -> None:
         if partitions > self.lanes:
-            msg = (
-                f"source topic {self.source.name} has {partitions} partitions, but only {self.lanes} lanes: "
-                f'{PROVISION}, which adds the missing lanes, or set source.new_partitions = "provision"'
-            )
+            to_do = f'{PROVISION}, which adds the missing lanes, or set source.new_partitions = "provision"'
+            if self.shuffled:
+                to_do = f"with more of them results would change their lanes; {RESET.removeprefix('or ')}"
+            msg = f"source topic {self.source.name} has {partitions} partitions, but only {self.lanes} lanes: {to_do}"
             raise PartitionsAdded(msg)
 
 
@@ -112,7 +114,9 @@ def check_topics(settings: Settings) -> Checked:
         # Not only a source that has grown: a lane topic made anew may have too few as well, and must not be filled.
         for lane in range(lanes):
             until_given_up(partial(_begun, settings, source, lane))
-    checked = Checked(source, lanes, limits[settings.lane_topic], min(limits.values()), topics, limits)
+    checked = Checked(
+        source, lanes, limits[settings.lane_topic], min(limits.values()), topics, limits, settings.shuffled
+    )
     if settings.source.new_partitions == "stop":
         checked.check_lanes()
     return checked

@@ -2,38 +2,40 @@
 
     events      decoded; set aside are those that are not sound, and those that are late
     state       Spark's: the user's windows over all other events, or dedup by id in front of the user's transform
-    lanes       each result goes to the lane of its key's hash; fence, recall, skip, write, report, in each task
+    lanes       each result goes to the lane of its key's hash, behind dedup to that of its source partition; fence,
+                recall, skip, write, report, in each task
 
-Guarantee: a lane is a hash of the output key, a column; never Spark's partition id, which a replay may change. All that
-a batch makes of source records, results, dead letters and late records, is written with the batch's token. It leans on
-Spark's checkpoint, which holds the state: losing it stops the job.
+Guarantee: which lane something belongs to is the same when a batch is run again. All that a batch makes of source
+records, results, dead letters and late records, is written with the batch's token. It leans on Spark's checkpoint,
+which holds the state: losing it stops the job.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
-from functools import cache
+from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pyspark.sql import SparkSession
 from pyspark.sql import functions as f
 
 from pipeline.errors import SafeStop
 from pipeline.flow.lateness import ERROR, LATE, judged, timely, watermark
 from pipeline.flow.outputs import HEADERS_TYPE
-from pipeline.flow.part import PART_COLUMNS, part_body
-from pipeline.flow.planned import planned, state_of
+from pipeline.flow.part import part_body
+from pipeline.flow.planned import check_all, planned, state_of
+from pipeline.flow.recipe import code_of, settings_of
 from pipeline.flow.report_rows import REPORT_SCHEMA
 from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.flow.source import batch as batch_of
+from pipeline.flow.spread import each_of, nothing_of, records_of, results_of, to_lanes
 from pipeline.flow.usercode import apply, results
-from pipeline.flow.window_dedup import distinct, identified
+from pipeline.flow.window_dedup import distinct, first_copies, identified
 from pipeline.lanes.report import LaneReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
 
-    from pyspark.sql import Column, DataFrame
+    from pyspark.sql import Column, DataFrame, SparkSession
 
     from pipeline.flow.batch import Lanes
     from pipeline.flow.codec import Codec
@@ -42,17 +44,6 @@ if TYPE_CHECKING:
 
 # The header by which a reader knows that a result is to be added to an earlier one.
 CORRECTION = ("correction", b"late")
-# What a row for a lane may leave out.
-ITEM_COLUMNS = {
-    "key": "binary",
-    "partition": "int",
-    "offset": "long",
-    "timestamp": "long",
-    "error": "string",
-    "time": "long",
-}
-# Tried for each lane until Spark's own hash sends one to each task.
-SALTS_PER_LANE = 64
 STATE = {
     "spark.sql.streaming.stateStore.providerClass": (
         "org.apache.spark.sql.execution.streaming.state.RocksDBStateStoreProvider"
@@ -78,21 +69,28 @@ class Shuffled:
     def query(self, raw: DataFrame) -> DataFrame:
         """The streaming frame: what Spark keeps state for, over one read of the source."""
         events = self.codec.decode(records(raw))
+        self._made_by  # noqa: B018  now: a file may be changed while the job runs by what it has read
         if self.settings.dedup.strategy == "window":
-            sound = distinct(identified(events, self.settings.dedup), self.settings.dedup)
-            made = apply(self.function, sound, self.codec).select("partition", "offset", "outputs", "error")
-            made = made.withColumn("time", f.col("offset"))
+            made = distinct(identified(events, self.settings.dedup), self.settings.dedup)
         else:
             sound = timely(judged(events, self.settings.windows), self.settings.windows).drop(KEY, SOURCE)
             made = results(self.function, sound, self.codec).withColumn("time", f.unix_millis("time"))
         check_one_read(made)
         return made
 
+    @cached_property
+    def _made_by(self) -> tuple[bytes, bytes]:
+        by_key = self.settings.flow.path == "windows"
+        return code_of(self.function if by_key else None), settings_of(self.settings, self.codec)
+
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
         """Write one batch; a report may hold a reason to stop."""
         spark = batch.sparkSession  # a session of the query's own, which knows of no query
+        code, settings = self._made_by
         plan = planned(spark, self.settings, self.folder, batch_id, self.starts)
-        rows, bytes_held = state_of(self.spark, plan.query_id)
+        plan = replace(plan, code=code, settings=settings)
+        check_all(plan, self.settings, self.folder, lanes.recalled)
+        rows, bytes_held = state_of(self.spark, plan.query_id, lanes.recalled)
         template = replace(lanes.task, planned=plan, state_rows=rows, state_bytes=bytes_held)
         tasks = [
             replace(template, partition=lane, recalled=lanes.handed_over(lane)) for lane in range(len(plan.offsets))
@@ -106,7 +104,9 @@ class Shuffled:
 
     def _items(self, batch: DataFrame, plan: Planned) -> DataFrame:
         """Everything that the lanes must know, one row for each."""
-        items = results_of(batch, plan, counted=self.settings.dedup.strategy == "window")
+        if self.settings.dedup.strategy == "window":
+            return self._deduplicated(batch, plan)
+        items = results_of(batch, plan)
         if plan.offsets == plan.firsts:
             return items  # no new events: the batch only closes windows
         events = self._again(batch.sparkSession, plan)
@@ -115,6 +115,13 @@ class Shuffled:
             made = corrections(self.function, events, self.codec)
             items = items.unionByName(results_of(made, plan), allowMissingColumns=True)
         return items
+
+    def _deduplicated(self, batch: DataFrame, plan: Planned) -> DataFrame:
+        """The same behind dedup; the batch holds the ids that are new."""
+        if plan.offsets == plan.firsts:
+            return nothing_of(batch)
+        events = first_copies(self._again(batch.sparkSession, plan), batch, self.settings.dedup)
+        return records_of(apply(self.function, events, self.codec))
 
     def _again(self, spark: SparkSession, plan: Planned) -> DataFrame:
         """The batch's events as they came, judged by the same rules: Spark hands on none that it did not count."""
@@ -147,41 +154,6 @@ def check_one_read(made: DataFrame) -> None:
         raise SafeStop(msg)
 
 
-def results_of(made: DataFrame, plan: Planned, *, counted: bool = False) -> DataFrame:
-    """Each output to the lane of its own key; if `counted`, each row as well, to the lane of its source partition.
-
-    In one pass: Spark would run the whole batch once more for a second look at it.
-    """
-    kind = made.schema["outputs"].dataType
-
-    def row(name: Column, lane: Column, key: Column, outputs: Column) -> Column:
-        parts = {"lane": lane, "kind": name, "key": key.cast("binary"), "outputs": outputs.cast(kind)}
-        return f.struct(*(column.alias(part) for part, column in parts.items()))
-
-    held = f.coalesce(f.filter("outputs", lambda one: one.isNotNull()), f.array().cast(kind))
-    rows = f.transform(held, lambda one: row(f.lit("output"), lane_of(one["key"], plan), one["key"], f.array(one)))
-    if counted:
-        name = f.when(f.size(held) > 0, "kept").otherwise("dropped")
-        rows = f.concat(f.array(row(name, f.col("partition"), f.lit(None), f.lit(None))), rows)
-    place = [name for name in ("partition", "offset", "error") if name in made.columns]
-    return made.select(f.explode(rows).alias("row"), "time", *place).select("row.*", "time", *place)
-
-
-def each_of(events: DataFrame, plan: Planned) -> DataFrame:
-    """One row for each source record, which counts it, and another where it is set aside."""
-    place = f.struct(*(f.col(f"{SOURCE}.{name}") for name in ("partition", "offset", "timestamp")), f.col(ERROR))
-    own = lane_of(f.col(KEY), plan)
-    rows = f.array(
-        f.struct(f.col(f"{SOURCE}.partition").alias("lane"), f.lit("read").alias("kind")),
-        f.when(f.col(ERROR).isNotNull(), f.struct(own.alias("lane"), f.lit("dead").alias("kind"))),
-        f.when(f.col(LATE), f.struct(own.alias("lane"), f.lit("late").alias("kind"))),
-    )
-    laid_out = events.select(f.col(KEY).alias("key"), place.alias("place"), f.explode(rows).alias("row"))
-    return laid_out.where("row is not null").select(
-        "row.*", "key", "place.partition", "place.offset", "place.timestamp", f.col(f"place.{ERROR}").alias("error")
-    )
-
-
 def corrections(function: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec) -> DataFrame:
     """The user's windows over the late events alone: their counts and sums are to be added to the first ones."""
     made = results(function, events.where(LATE).drop(KEY, SOURCE, ERROR, LATE), codec)
@@ -194,45 +166,3 @@ def corrections(function: Callable[[DataFrame], DataFrame], events: DataFrame, c
 
     held = f.filter("outputs", lambda one: one.isNotNull())
     return made.select(f.transform(held, marked).alias("outputs"), f.unix_millis("time").alias("time"))
-
-
-def lane_of(key: Column, plan: Planned) -> Column:
-    """The lane of a result: by its key alone, so that a replay sends it to the same one."""
-    return f.pmod(f.xxhash64(key), f.lit(len(plan.offsets))).cast("int")
-
-
-def to_lanes(items: DataFrame, lanes: int) -> DataFrame:
-    """Each lane's rows to a task of their own, in order; a row that marks the lane makes sure that it has one."""
-    spark = items.sparkSession
-    marks = spark.range(lanes).select(f.col("id").cast("int").alias("lane"), f.lit("lane").alias("kind"))
-    for name, kind in ITEM_COLUMNS.items():
-        if name not in items.columns:
-            items = items.withColumn(name, f.lit(None).cast(kind))
-    # As wide as the numbers that were tried: Spark's hash depends on the type.
-    salt = f.element_at(f.array(*(f.lit(number).cast("long") for number in salts(lanes))), f.col("lane") + 1)
-    salted = items.unionByName(marks, allowMissingColumns=True).withColumn("salt", salt)
-    ordered = salted.repartition(lanes, "salt").sortWithinPartitions("key", "time", "offset", comparable(items))
-    return ordered.select(*PART_COLUMNS)
-
-
-def comparable(items: DataFrame) -> Column:
-    """What orders the results of one key and time; Spark has no order of maps, but of their text."""
-    holds_maps = "map<" in items.schema["outputs"].dataType.simpleString()
-    return f.to_json("outputs") if holds_maps else f.col("outputs")
-
-
-@cache
-def salts(lanes: int) -> list[int]:
-    """A number for each lane that Spark's hash sends to a task which no other lane has; tasks check what they get."""
-    found: dict[int, int] = {}
-    tried = (
-        SparkSession.active()
-        .range(SALTS_PER_LANE * lanes)
-        .select("id", f.pmod(f.hash("id"), f.lit(lanes)).alias("task"))
-    )
-    for row in tried.collect():
-        found.setdefault(row["task"], row["id"])
-    if len(found) < lanes:
-        msg = f"no {lanes} numbers were found that spread over {lanes} tasks; is this another Spark version?"
-        raise SafeStop(msg)
-    return [found[task] for task in range(lanes)]

@@ -20,6 +20,7 @@ from pipeline.lanes.plans import first_plan
 from pipeline.lanes.recall import find, hanging_after
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode, lane_key
 from pipeline.lanes.takeover import fence, standing, write_record
+from pipeline.lanes.token import RESET
 from pipeline.lanes.topics import Topic, Topics
 from pipeline.rules import parse_start
 
@@ -81,12 +82,24 @@ def _lane_topic(settings: Settings, output: Topics, source: Topic, say: Callable
         )
         raise SafeStop(msg)
     if found.partitions < source.partitions:
+        if settings.shuffled:
+            _refuse_growth(settings, source, found.partitions)
         with reachable(output.bootstrap, f"add partitions to {name}", f"Alter on Topic {name}"):
             request = NewPartitions(name, source.partitions)
             output.admin.create_partitions([request], request_timeout=REQUEST_SECONDS)[name].result(REQUEST_SECONDS)
         say(f"topic {name}: grown from {found.partitions} to {source.partitions} partitions, as the source did")
     else:
         say(f"topic {name}: there, {found.partitions} partitions")
+
+
+def _refuse_growth(settings: Settings, source: Topic, lanes: int) -> None:
+    """On the shuffled path lanes cannot be added to a job that has run, nor taken back once they are there."""
+    if any(until_given_up(partial(_has_run, settings, lane)) for lane in range(lanes)):
+        msg = (
+            f"source topic {source.name} has {source.partitions} partitions, but the job has run with {lanes} lanes: "
+            f"results would change their lanes; {RESET.removeprefix('or ')}"
+        )
+        raise SafeStop(msg)
 
 
 def _plan_topic(settings: Settings, output: Topics, say: Callable[[str], None]) -> None:

@@ -14,6 +14,7 @@ nothing in the lanes that have it, and all of it in those that have not.
 from __future__ import annotations
 
 from collections import Counter
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from functools import partial
 from pathlib import Path
@@ -75,12 +76,25 @@ class ShuffledWriter(LaneWriter):
 
     def write_part(self, part: Part) -> None:
         """Commit the part; an empty one advances the lane all the same."""
-        if Path(self._task.stop_file).is_file():
-            msg = f"lane {self._key.decode()}: stopped on request before batch {self._planned.batch_id}"
-            raise Stopped(msg)
+        self._stop_if_asked()
+        self._aside: list[Sendable] = []
         self._part = part
         first, until = (side[self._task.partition] for side in (self._planned.firsts, self._planned.offsets))
         self._write_with_retries(Chunk(first, until, []))
+
+    def _stop_if_asked(self) -> None:
+        """A stop is taken until the first lane of a batch begins: what some lanes have, only the same code can finish.
+
+        So the first one leaves a note beside the stop file; on other machines there is neither.
+        """
+        stop = Path(self._task.stop_file or ".none")
+        begun, batch = stop.with_name("begun"), str(self._planned.batch_id)
+        if stop.is_file() and not (begun.is_file() and begun.read_text(encoding="ascii") == batch):
+            msg = f"lane {self._key.decode()}: stopped on request before batch {batch}"
+            raise Stopped(msg)
+        if self._task.stop_file:
+            with suppress(OSError):
+                begun.write_text(batch, encoding="ascii")
 
     @property
     def _planned(self) -> Planned:
@@ -109,6 +123,7 @@ class ShuffledWriter(LaneWriter):
         with commit.phase("judge"):  # 4
             self._check(self._part.outputs)
             value = self._encoded(self._advanced(lane))
+            self._aside = self._aside or list(self._originals())
         results = Judged(outputs=self._part.outputs)
         describe = partial(commit.describe, [self._part], written=len(results.outputs))
         landed = self._transact(transaction, results, Recalled(value, recalled.end), commit, describe)  # 5
@@ -127,10 +142,15 @@ class ShuffledWriter(LaneWriter):
         check_topics(outputs, self._settings.output.topics)
         large = too_large(outputs, self._task.topic_bytes)
         if large is not None:
-            msg = f"windows: a result is too large: {large}; make it smaller, or raise the limit"
+            to_do = "raise the limit; or, if no lane has the batch yet, make it smaller"
+            msg = f"windows: a result is too large: {large}; {to_do}"
             raise SafeStop(msg)
 
-    def _letters(self, judged: Judged) -> Iterator[Sendable]:  # noqa: ARG002  they stand in the part
+    def _letters(self, judged: Judged) -> list[Sendable]:  # noqa: ARG002  they stand in the part
+        """What was read before the transaction began: reading may take longer than it lives."""
+        return self._aside
+
+    def _originals(self) -> Iterator[Sendable]:
         """Dead letters, then late records: both are the source's own bytes, with reason and place in headers."""
         settings, part = self._settings, self._part
         found: dict[int, list[tuple[int, str, str]]] = {}

@@ -1,11 +1,14 @@
 """The token: by which a lane of the shuffled path knows whether a batch is already written.
 
 Results of a shuffle have no source offset, so progress is the batch: (query id, batch id, lane count, digest of the
-batch's ranges and watermark). The token rides in the lane record, in the same transaction as the results.
+batch's ranges and watermark, digests of code and settings). The token rides in the lane record, in the same transaction
+as the results.
 
 Guarantee: a batch is written by a lane exactly once. The token of this very batch: skip. That of the batch before,
 whose offsets end where this one begins: write. Anything else (another lane count, another checkpoint, a batch that was
-cut otherwise when it ran first, a batch left out) stops the job, with a line that says which.
+cut otherwise when it ran first, a batch left out) stops the job, with a line that says which. Before the first lane
+writes, the rule is applied to all of them: none writes a batch that another one cannot follow, and what some lanes have
+of a batch is finished by the code that began it.
 """
 
 from __future__ import annotations
@@ -23,7 +26,7 @@ import fastavro
 from pipeline.errors import SafeStop
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Mapping, Sequence
 
 RESET = "or give the job another app.id and checkpoint, and provision it, to compute all results anew"
 
@@ -40,11 +43,13 @@ class Token:
     watermark_ms: int = 0
     state_rows: int = 0  # held by Spark after the batch before
     state_bytes: int = 0
+    code: bytes = b""  # digests of what made the results: see `flow/recipe.py`
+    settings: bytes = b""
 
 
 @dataclass(frozen=True, slots=True)
 class Planned:
-    """A batch as Spark's checkpoint plans it: the same each time that it is run."""
+    """A batch as Spark's checkpoint plans it, the same each time that it is run; and by what it is run now."""
 
     query_id: str
     batch_id: int
@@ -52,10 +57,12 @@ class Planned:
     offsets: tuple[int, ...]
     watermark_ms: int
     time_ms: int
+    code: bytes = b""
+    settings: bytes = b""
 
     @property
     def digest(self) -> bytes:
-        """Sixteen bytes for all that decides what the batch's results are."""
+        """Sixteen bytes for all of the checkpoint that decides what the batch's results are."""
         text = f"{self.firsts} {self.offsets} {self.watermark_ms} {self.time_ms}"
         return hashlib.sha256(text.encode()).digest()[:16]
 
@@ -71,6 +78,8 @@ class Planned:
             self.watermark_ms,
             state_rows,
             state_bytes,
+            self.code,
+            self.settings,
         )
 
 
@@ -83,6 +92,32 @@ def is_written(found: Token | None, planned: Planned, start: int, lane: int) -> 
     if fault:
         raise SafeStop(fault)
     return found is not None and found.batch_id == planned.batch_id
+
+
+def lanes_with(found: Mapping[int, tuple[Token | None, int]], planned: Planned) -> list[int]:
+    """The rule for all lanes, before one of them writes: those that have the batch; raises if any cannot go on.
+
+    `found` holds the token of each lane, and where it begins without one. Lanes that have not a batch which others have
+    get it from the same code: a result that another one gives to another lane would be there twice, or not at all. The
+    settings say which records count, so they stay until Spark is done with the batch: its state is not, even if all
+    lanes are.
+    """
+    having = [lane for lane, (token, start) in sorted(found.items()) if is_written(token, planned, start, lane)]
+    for lane in having:
+        token = found[lane][0]
+        if token is not None and token.settings != planned.settings:
+            raise SafeStop(_begun_otherwise(lane, planned, "settings"))
+        if token is not None and token.code != planned.code and len(having) < len(found):
+            raise SafeStop(_begun_otherwise(lane, planned, "code"))
+    return having
+
+
+def _begun_otherwise(lane: int, planned: Planned, what: str) -> str:
+    return (
+        f"lane {lane} has written batch {planned.batch_id} with other {what}, and the batch is not done: finish batch "
+        f"{planned.batch_id} with the {what} that began it: go back, `pipeline run --until-caught-up`, then change "
+        f"the {what}; {RESET}"
+    )
 
 
 def _fault(found: Token | None, planned: Planned, start: int, lane: int) -> str:
