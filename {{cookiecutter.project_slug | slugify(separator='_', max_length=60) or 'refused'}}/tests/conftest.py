@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import os
-from pathlib import Path
 
 from hypothesis import HealthCheck, settings
 from tests.support.brokers import described
 
-# For Spark in this process and in those of whole jobs.
-os.environ.setdefault("SPARK_CONF_DIR", str(Path(__file__).parent / "support" / "spark-conf"))
+# Tests start Spark often and run it shortly, here and in processes of their own: what costs the least to start is the
+# quickest. Not by a folder of settings: that would stand on Java's path, and the archive of classes would not fit it.
+QUICK_TO_START = "--conf 'spark.driver.defaultJavaOptions=-XX:TieredStopAtLevel=1 -XX:+UseSerialGC' pyspark-shell"
+os.environ.setdefault("PYSPARK_SUBMIT_ARGS", QUICK_TO_START)
 # How long an example takes says something of the machine, not of the product.
 settings.register_profile("project", deadline=None, suppress_health_check=[HealthCheck.too_slow])
 settings.load_profile("project")

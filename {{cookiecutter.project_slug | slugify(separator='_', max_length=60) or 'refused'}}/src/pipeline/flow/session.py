@@ -25,6 +25,7 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pipeline.errors import BadSettings
+from pipeline.local.classes import java_options as archived_classes
 from pipeline.local.jars import jars
 from pipeline.local.java import java
 
@@ -49,25 +50,26 @@ COMPILER = (
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
 
-def session(settings: Settings) -> SparkSession:
-    """Start Spark, or say in one line what is missing."""
+def session(settings: Settings, java_options: str = "") -> SparkSession:
+    """Start Spark, or say in one line what is missing; `java_options` are for whoever studies the start itself."""
     master = settings.spark.master
     if LOCAL_WITHOUT_RETRIES.match(master):
         msg = f"spark.master = {master!r}: a local master repeats a failed task only if told: write local[4,4]"
         raise BadSettings(msg)
     # A failed batch is told once, by the job; py4j would show it with its traceback.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
-    os.environ["JAVA_HOME"] = str(Path(java()).resolve().parent.parent)
-    if master.startswith("local"):
+    program, local = java(), master.startswith("local")
+    os.environ["JAVA_HOME"] = str(Path(program).resolve().parent.parent)
+    if local:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find what the driver found
+        java_options = java_options or archived_classes(program)
     # As a URI: a space in the path would end the option.
     log4j = Path(str(files("pipeline.flow").joinpath("log4j2.properties"))).as_uri()
     builder = (
         SparkSession.builder.master(master)
         .appName(settings.app.id)
-        .config("spark.jars", ",".join(str(jar) for jar in jars("spark")))
         .config("spark.driver.memory", settings.spark.driver_memory)
-        .config("spark.driver.extraJavaOptions", f"{COMPILER} -Dlog4j2.configurationFile={log4j}")
+        .config("spark.driver.extraJavaOptions", f"{COMPILER} -Dlog4j2.configurationFile={log4j} {java_options}")
         .config("spark.speculation", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
@@ -80,9 +82,14 @@ def session(settings: Settings) -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
-    if master.startswith("local"):
+    connector = [str(jar) for jar in jars("spark")]
+    if not local:
+        builder = builder.config("spark.jars", ",".join(connector))
+    else:
         builder = (
-            builder.config("spark.driver.bindAddress", LOOPBACK)
+            # On the path of Java itself: what Spark loads by a loader of its own is not taken from the archive.
+            builder.config("spark.driver.extraClassPath", os.pathsep.join(connector))
+            .config("spark.driver.bindAddress", LOOPBACK)
             .config("spark.driver.host", LOOPBACK)
             .config("spark.python.daemon.module", "pipeline.flow.daemon")
         )
