@@ -129,11 +129,11 @@ class WindowedApp(App):
         newest = {one.partition: one.value or b"" for one in self.written(self.settings.lane_topic)}
         return [decode(newest[lane]) for lane in sorted(newest)]
 
-    def audit(self) -> AuditResult:
+    def audit(self, *, accept_repeats: bool = False) -> AuditResult:
         """Compute everything anew from the source topic, and compare."""
         recompute = partial(recomputed, self.settings, function=self.function(self.settings))
         with spark_kept():
-            return audit_shuffled(self.settings, recompute, patience=1.0)
+            return audit_shuffled(self.settings, recompute, patience=1.0, accept_repeats=accept_repeats)
 
     def values(self, topic: int = 0) -> list[dict[str, Any]]:
         """Return what a reader finds in an output topic."""
