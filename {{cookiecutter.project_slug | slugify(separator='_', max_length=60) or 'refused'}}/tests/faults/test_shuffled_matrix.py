@@ -28,8 +28,6 @@ if TYPE_CHECKING:
 ACTIONS = ("kill worker", "kill job", "raise", "pause")
 # Where more can go wrong than that the work is lost.
 EVERY_ACTION = ("C4", "C7", "C8")
-# In every run of the tests: an uncertain commit, and a kill right behind one.
-SHORT = {("C7", "kill worker"), ("C8", "kill job")}
 
 
 @dataclass
@@ -106,7 +104,7 @@ def cases() -> Iterator[object]:
     """Kills at every place; the rest where it can differ."""
     for case in PLACES:
         for action in ACTIONS if case in EVERY_ACTION else ACTIONS[:2]:
-            marks = [pytest.mark.fault(f"W{case[1:]}"), *([] if (case, action) in SHORT else [pytest.mark.long])]
+            marks = [pytest.mark.fault(f"W{case[1:]}"), pytest.mark.long]
             yield pytest.param(case, action, id=f"W{case[1:]}-{action.replace(' ', '-')}", marks=marks)
 
 
