@@ -149,7 +149,7 @@ class WindowedApp(App):
         if self.settings.codec.output == "json":
             return [json.loads(value) for value in found]
         schema = fastavro.schema.load_schema(self.settings.codec.output_schema_files.format(topic=name))
-        return [fastavro.schemaless_reader(io.BytesIO(value), schema, None) for value in found]  # type: ignore[misc]
+        return [fastavro.schemaless_reader(io.BytesIO(value), schema, None) for value in found]
 
     def late(self) -> list[tuple[int, int]]:
         """Return the places in the source of what stands in the late topic."""
