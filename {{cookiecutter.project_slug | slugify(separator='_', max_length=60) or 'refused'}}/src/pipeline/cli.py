@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 from rich.console import Console
 
-from pipeline import __version__, cli_choice, cli_letters, cli_pod, cli_settings
+from pipeline import __version__, cli_audit, cli_choice, cli_letters, cli_pod, cli_settings
 from pipeline.errors import NotExact, PipelineError
 from pipeline.observe.logs import printable
 from pipeline.settings import load
@@ -47,6 +47,7 @@ app = typer.Typer(
 )
 
 app.add_typer(cli_letters.app, name="dead-letters")
+app.command()(cli_audit.audit)
 app.command()(cli_choice.compare)
 app.command()(cli_choice.replay)
 app.command()(cli_settings.settings)
@@ -135,24 +136,6 @@ def provision(  # noqa: PLR0913  the options of a command
         lanes.accept_loss(settings, say)
     if as_json:
         print(json.dumps({"done": lines}))
-
-
-@app.command()
-def audit(settings_file: SettingsFile = DEFAULT_SETTINGS, *, as_json: AsJson = False) -> None:
-    """Read all topics, compute by brute force what the output must be, and compare. Run it while the job is stopped."""
-    from pipeline.lanes.topics import Topics  # noqa: PLC0415
-    from pipeline.observe.show import run_audit  # noqa: PLC0415
-
-    settings = load(settings_file)
-    # The audit reads with patience; what is not there at all is told sooner.
-    Topics(settings.source.bootstrap).one(settings.source.topic, "source topic")
-    Topics(settings.output_bootstrap).one(settings.lane_topic, "lane topic")
-    result = run_audit(settings, Console(stderr=as_json, quiet=as_json))
-    if as_json:
-        print(json.dumps(result.as_dict()))
-    if not result.kept:
-        msg = "the output is not exactly what the source demands; see the table"
-        raise NotExact(msg)
 
 
 @app.command()

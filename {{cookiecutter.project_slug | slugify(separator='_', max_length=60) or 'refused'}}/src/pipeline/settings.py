@@ -85,6 +85,12 @@ class Settings(Section):
         return self.flow.path == "windows" or self.dedup.strategy == "window"
 
     @property
+    def upstream_dedup(self) -> str:
+        """What knows a record again that the upstream sent twice: `sequence`, `window`, or `none`."""
+        is_judged = self.flow.path != "windows" and self.delivery.semantics != "at-least-once"
+        return self.dedup.strategy if is_judged else "none"
+
+    @property
     def late_topic(self) -> str:
         """Where late events are kept; empty where there are none, or where they are dropped."""
         kept = self.flow.path == "windows" and self.windows.late != "drop"

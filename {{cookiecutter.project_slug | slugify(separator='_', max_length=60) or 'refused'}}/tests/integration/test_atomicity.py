@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import os
 import signal
+import threading
+from collections import defaultdict
 from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 import pytest
 from confluent_kafka.admin import OffsetSpec
@@ -28,6 +30,8 @@ from pipeline.local.processes import signal_all, tree
 if TYPE_CHECKING:
     from collections.abc import Iterator, Mapping
     from pathlib import Path
+
+    from tests.support.job import App as JobApp
 
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import LaneReport
@@ -214,11 +218,57 @@ def test_a_whole_job_writes_batch_by_batch_one_transaction_each(broker: Broker, 
         broker.bootstrap, tmp_path, delivery={"atomicity": "batch"}, source={"max_offsets_per_trigger": 1_000}
     )
     app.send(2_000)
-    seen = app.run()
+    with LiveReader(app) as reader:
+        seen = app.run()
     commits = [sum(len(report.commits) for report in batch.reports) for batch in seen.batches]
     assert len(commits) > 1
     assert set(commits) == {1}
     app.assert_exact()
+    # In each partition, whatever moment it was looked at, the reader stood behind some batch as a whole.
+    assert reader.looks > 0
+    for place, ends in reader.seen.items():
+        whole = ends_of_transactions(app, *place)
+        assert ends <= {0, *whole}, place
+        assert len(whole) <= len(commits), place
+
+
+class LiveReader:
+    """Looks all the while how far a `read_committed` reader gets in each output partition."""
+
+    def __init__(self, app: JobApp) -> None:
+        """Nothing is read yet."""
+        self._settings = app.settings
+        self._ended = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+        self.looks = 0
+        self.seen: dict[tuple[str, int], set[int]] = defaultdict(set)
+
+    def __enter__(self) -> Self:
+        """Begin to look."""
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Look no more."""
+        self._ended.set()
+        self._thread.join(DEADLINE_SECONDS)
+        assert not self._thread.is_alive()
+
+    def _look(self) -> None:
+        topics = Topics(self._settings.output_bootstrap)
+        while not self._ended.is_set():
+            for name in self._settings.output.topics:
+                ends = topics.offsets(name, range(self._settings.output.partitions), OffsetSpec.latest())
+                for partition, end in ends.items():
+                    self.seen[name, partition].add(end)
+            self.looks += 1
+
+
+def ends_of_transactions(app: JobApp, topic: str, partition: int) -> set[int]:
+    """Return where each committed transaction of a partition ends: behind its marker, which no reader is shown."""
+    offsets = [record.offset for record in app.written(topic) if record.partition == partition]
+    after = [*offsets[1:], offsets[-1] + 2] if offsets else []
+    return {later for offset, later in zip(offsets, after, strict=True) if later > offset + 1}
 
 
 @pytest.mark.long

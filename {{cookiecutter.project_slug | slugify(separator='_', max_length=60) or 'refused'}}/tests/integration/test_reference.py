@@ -100,6 +100,18 @@ def test_only_a_batch_that_some_lane_has_begun_is_finished_by_its_plan(app: App)
     assert Reference(app.settings, NO_SPARK).take_over(4, {0: 5, 1: 7}) == {}
 
 
+def test_at_least_once_an_unfinished_batch_counts_as_begun_since_its_output_comes_before_its_progress(app: App) -> None:
+    tell(app, {"a": 1})
+    weaker = app.with_settings(delivery={"semantics": "at-least-once"})
+    first = Reference(weaker.settings, NO_SPARK)
+    assert first.take_over(1, {0: 0, 1: 0}) == {}
+    first.before_batch([Range(0, 0, 5), Range(1, 0, 7)])
+    assert Reference(weaker.settings, NO_SPARK).take_over(2, {0: 0, 1: 0}) == {0: (0, 5), 1: (0, 7)}
+    at_most = app.with_settings(delivery={"semantics": "at-most-once"})
+    assert Reference(at_most.settings, NO_SPARK).take_over(3, {0: 0, 1: 0}) == {}
+    assert Reference(weaker.settings, NO_SPARK).take_over(4, {0: 5, 1: 7}) == {}
+
+
 def test_a_batch_whose_table_cannot_be_built_again_stops_the_job(app: App) -> None:
     plans = Plans(app.settings)
     plans.take_over(1)

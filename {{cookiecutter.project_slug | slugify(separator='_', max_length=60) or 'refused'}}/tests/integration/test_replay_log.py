@@ -32,6 +32,7 @@ if TYPE_CHECKING:
     from tests.support.kafka import Record
 
     from pipeline.local.broker import Broker
+    from pipeline.observe.progress import Batch
 
 
 @pytest.fixture
@@ -56,12 +57,31 @@ def new_names(app: App) -> list[str]:
     return [f"{topic}={fresh('again')}" for topic in app.settings.output.topics]
 
 
-def replayed(app: App, stretch: Stretch) -> App:
+def replayed(app: App, stretch: Stretch, observer: Observer | None = None) -> App:
     """Replay in this process to the end; returns the app of the replay."""
     provision(stretch.settings, lambda _: None)
     with spark_kept():
-        assert Replay(stretch, Observer(), payments(app.settings)).run() == 0
+        assert Replay(stretch, observer or Observer(), payments(app.settings)).run() == 0
     return App(stretch.settings, app.folder)
+
+
+class Told(Observer):
+    """Keeps what a replay tells: lines for people, and where the lanes stood after each batch."""
+
+    def __init__(self) -> None:
+        """Nothing yet."""
+        super().__init__()
+        self.lines: list[str] = []
+        self.offsets: list[int] = []
+
+    def on_batch(self, batch: Batch) -> None:
+        """Note the sum of next offsets."""
+        super().on_batch(batch)
+        self.offsets.append(sum(lane.next_offset for lane in batch.lanes.values()))
+
+    def say(self, line: str) -> None:
+        """Note the line."""
+        self.lines.append(line)
 
 
 def ends(app: App) -> dict[str, dict[int, int]]:
@@ -108,8 +128,13 @@ def test_a_replay_that_is_killed_is_finished_by_the_same_command_and_the_live_ap
 
 
 def test_a_stretch_by_offsets_is_replayed_and_not_a_record_more(app: App) -> None:
-    stretch = stretch_of(app.settings, "100", "350", new_names(app))
-    again = replayed(app, stretch)
+    held_back = app.with_settings(source={"max_offsets_per_trigger": 250})
+    stretch = stretch_of(held_back.settings, "100", "350", new_names(app))
+    told = Told()
+    again = replayed(app, stretch, told)
+    # Back-pressure: 500 offsets in batches of 250, and what is done is said before each of them and at the end.
+    assert told.offsets == [450, 700]
+    assert told.lines == [f"replayed={done} of=500 offsets" for done in (0, 250, 500)]
     result = again.audit()
     assert result.exact, result.remarks()
     assert 0 < result.read < 500
@@ -136,6 +161,14 @@ def test_back_pressure_settings_bound_each_batch(unread: App) -> None:
     stretch = stretch_of(unread.settings, "earliest", "latest", [fresh("again")])
     ranges = stretch.next_ranges(stretch.first)
     assert 0 < sum(until - first for first, until in ranges.values()) <= unread.settings.source.max_offsets_per_trigger
+
+
+@pytest.mark.parametrize("semantics", ["at-least-once", "at-most-once"])
+def test_a_replay_is_exactly_once_whatever_the_live_app_is(unread: App, semantics: str) -> None:
+    weaker = unread.with_settings(delivery={"semantics": semantics})
+    stretch = stretch_of(weaker.settings, "earliest", "latest", [fresh("again")])
+    assert stretch.live.delivery.semantics == semantics
+    assert stretch.settings.delivery.semantics == "exactly-once"
 
 
 @pytest.mark.parametrize("wrong", ["live output", "two for all", "unknown", "nothing there", "no zone", "live app"])

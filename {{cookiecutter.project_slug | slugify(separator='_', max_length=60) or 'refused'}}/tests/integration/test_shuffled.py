@@ -245,8 +245,9 @@ def replaced(app: WindowedApp, copy: Path) -> None:
 
 @pytest.mark.long
 @pytest.mark.fault("W15")
-def test_the_fraud_scoring_example_is_exact(broker: Broker, tmp_path: Path) -> None:
-    app = windowed_app(broker.bootstrap, tmp_path, function=scoring)
+@pytest.mark.parametrize("form", ["json", "avro"])
+def test_the_fraud_scoring_example_is_exact(broker: Broker, tmp_path: Path, form: str) -> None:
+    app = windowed_app(broker.bootstrap, tmp_path, function=scoring, codec={"input": form, "output": form})
     chance = random.Random(3)  # noqa: S311  data, not a secret
     for part in range(2):
         times = [1_000 * chance.randrange(4_000 * part, 4_000 * (part + 1)) for _ in range(300)]

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import signal
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.kafka import read_committed
-from tests.support.lanes import App, fill, provisioned, spy_on_producers
+from tests.support.kafka import DEADLINE_SECONDS, read_committed, wait_until
+from tests.support.lanes import App, fill, processes, provisioned, spy_on_producers
 
 from pipeline.errors import SafeStop, Stopped
 from pipeline.lanes import shuffled
@@ -16,8 +18,11 @@ from pipeline.lanes.provision import provision
 from pipeline.lanes.shuffled import Part, ShuffledWriter
 from pipeline.lanes.token import Planned
 from pipeline.lanes.transaction import Transaction
+from pipeline.local.gate import Gate
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pipeline.lanes.report import LaneReport
     from pipeline.local.broker import Broker
 
@@ -127,6 +132,38 @@ def noted(calls: list[str], real: Any) -> Any:
         calls.append("read again")
 
     return letters
+
+
+def write_armed(app: App, environ: dict[str, str]) -> None:
+    """Write the second batch in a process of its own that is held at a gate."""
+    os.environ.update(environ)
+    write(app, plan(1), [3, 4])
+
+
+# The whole-job cases of the same name take minutes: these kill for real, in seconds, in every run of the tests.
+@pytest.mark.parametrize(
+    ("place", "visible"),
+    [
+        pytest.param("before commit", [1, 2], id="W7", marks=pytest.mark.fault("W7")),
+        pytest.param("after commit", [1, 2, 3, 4], id="W8", marks=pytest.mark.fault("W8")),
+    ],
+)
+def test_a_process_killed_beside_its_commit_leaves_all_of_the_batch_or_nothing_and_the_next_one_knows_which(
+    app: App, tmp_path: Path, place: str, visible: list[int]
+) -> None:
+    write(app, plan(0), [1, 2])
+    gate = Gate(tmp_path / "gate", place, nth=1)
+    process = processes().Process(target=write_armed, args=(app, gate.environ), daemon=True)
+    process.start()
+    wait_until(gate.holds, what=f"the writer waits at: {place}")
+    process.kill()
+    process.join(DEADLINE_SECONDS)
+    assert process.exitcode == -signal.SIGKILL
+    report = write(app, plan(1), [3, 4])
+    assert report.skipped == len(visible) - 2
+    assert app.written() == [1, 2, 3, 4]
+    assert app.lane().token == plan(1).token()
+    assert (app.lane().counters.written, app.lane().counters.transactions) == (4, 2)
 
 
 def test_late_and_unsound_records_are_set_aside_byte_for_byte(

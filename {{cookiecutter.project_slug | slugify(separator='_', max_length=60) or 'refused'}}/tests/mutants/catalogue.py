@@ -13,6 +13,7 @@ from tests.mutants.mutant import Mutant
 from tests.mutants.shuffled import SHUFFLED
 from tests.mutants.values import VALUES
 from tests.mutants.verdicts import VERDICTS
+from tests.mutants.windows import WINDOWS
 
 VARIABLE = "PIPELINE_MUTANT"
 
@@ -202,4 +203,5 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     *LOCK_MUTANTS,
     *CLUSTER,
     *SHUFFLED,
+    *WINDOWS,
 )

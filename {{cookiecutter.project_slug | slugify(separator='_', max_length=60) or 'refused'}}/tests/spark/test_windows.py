@@ -6,19 +6,25 @@ import json
 import random
 from datetime import UTC, datetime
 from decimal import Decimal
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import pytest
 from pyspark.sql import functions as f
+from tests.support.spark import codec_for
 
 from pipeline.errors import SafeStop
-from pipeline.flow.outputs import encoded_as
+from pipeline.flow.corrections import correcting, is_correction
+from pipeline.flow.outputs import emit, encoded_as, output, record
+from pipeline.flow.sessions import check_sessions
 from pipeline.flow.spans import session, sliding, span, spans, tumbling
+from pipeline.flow.usercode import results, windows_checked
 from pipeline.flow.windows import windows
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
+SCHEMAS = Path(__file__).parents[2] / "schemas"
 SCHEMA = "id string, account string, amount decimal(12,2), currency string, at timestamp"
 
 
@@ -55,6 +61,87 @@ def test_a_payment_gets_one_verdict_from_three_analysers_and_its_account_a_total
     assert totals["tumbling", "busy", "00:00:00"]["amount"] == 12502.50
     assert sum(kind == "sliding" and account == "calm" for kind, account, _ in totals) == 6
     assert totals["session", "busy", "00:00:00"]["end"][11:19] == "00:09:00"
+
+
+def test_a_late_payment_adds_to_the_totals_and_is_left_to_a_person(spark: SparkSession) -> None:
+    # The fifth of five: alone it would be accepted, though the five of them are refused.
+    late = events(spark, [("busy", 240, "2500.50"), ("busy", 250, "9999.99")])
+    with encoded_as("json"), correcting(now=True):
+        found = written(windows(late))
+    scores = [(one["verdict"], one["large"], one["often"], one["much"], one["score"]) for one in found["verdicts"]]
+    assert sorted(scores) == [("review", 0, 0, 0, 0), ("review", 40, 0, 0, 40)]
+    tumbling_ones = [one for one in found["totals"] if one["kind"] == "tumbling"]
+    assert [(one["payments"], one["amount"]) for one in tumbling_ones] == [(2, 12500.49)]
+
+
+def test_a_job_tells_the_function_whether_it_corrects(spark: SparkSession) -> None:
+    told = []
+
+    def function(given: DataFrame) -> DataFrame:
+        told.append(is_correction())
+        return windows(given)
+
+    codec = codec_for(SCHEMAS / "payment.avsc")
+    late = events(spark, [("a", 0, "1.00")])
+    rate = spark.readStream.format("rate").load().select(f.col("timestamp").alias("at"))
+    columns = [f.lit(None).cast(kind).alias(name) for name, kind in (("id", "string"), ("account", "string"))]
+    stream = rate.select("at", *columns, f.lit(1).cast("decimal(12,2)").alias("amount")).withWatermark("at", "1 minute")
+    results(function, stream, codec)
+    results(function, late, codec)
+    results(function, late, codec, corrects=False)
+    assert told == [False, True, False]
+    assert not is_correction()
+
+
+def totals(spark: SparkSession) -> DataFrame:
+    """Return what is counted of one session of two payments, with the start and end of it as columns."""
+    payments = events(spark, [("a", 0, "1.00"), ("a", 60, "1.00")])
+    counted = spans(payments, "at", session("session", 100)).groupBy("account", *span()).agg(f.count("*").alias("n"))
+    return counted.select("*", "span.*")
+
+
+def test_a_condition_on_the_start_or_end_of_a_session_would_cut_it_short_and_is_refused(spark: SparkSession) -> None:
+    begins_late = f.unix_seconds("start") >= 60
+    cut = totals(spark).where(begins_late)
+    assert [row["n"] for row in cut.collect()] == [1], "Spark no longer moves the condition below the merge"
+    by_length = (
+        totals(spark).withColumn("length", f.unix_seconds("end") - f.unix_seconds("start")).where("length > 100")
+    )
+    both = totals(spark).where(begins_late & (f.col("n") > 1))
+    exploded = totals(spark).withColumn("copy", f.explode(f.array(f.lit(1), f.lit(2)))).where(begins_late)
+    joined = totals(spark).join(spark.range(2), begins_late)
+    native = events(spark, [("a", 0, "1.00")]).groupBy(f.session_window("at", "100 seconds").alias("own")).count()
+    for frame in (cut, by_length, both, exploded, joined, native.where(f.unix_seconds("own.end") > 10)):
+        with pytest.raises(SafeStop, match=r"on the start or end of a window.*put it on the output with \.when"):
+            check_sessions(frame)
+
+
+def test_conditions_that_leave_sessions_whole_are_allowed(spark: SparkSession) -> None:
+    early = events(spark, [("a", 0, "1.00")]).where("amount > 0")
+    fixed = early.groupBy(f.window("at", "60 seconds").alias("own")).count().where(f.unix_seconds("own.end") > 10)
+    over_counts = totals(spark).where((f.unix_seconds("start") >= 60) | (f.col("n") > 1))
+    assert [row["n"] for row in over_counts.collect()] == [2]
+    for frame in (
+        totals(spark),
+        totals(spark).where("n > 1 and account = 'a' and kind = 'session'"),
+        fixed,
+        over_counts,
+    ):
+        check_sessions(frame)
+    with encoded_as("json"):
+        check_sessions(windows(early))
+
+
+def test_windows_with_such_a_condition_are_refused_before_a_record_is_read(spark: SparkSession) -> None:
+    def filtered(given: DataFrame) -> DataFrame:
+        found = spans(given, "at", session("session", 100)).groupBy("account", *span()).count().select("*", "span.*")
+        outputs = emit(output("totals", key="account", value=record("account", "count")))
+        ended = found.where(f.col("end") < f.lit("2026-01-01").cast("timestamp"))
+        return ended.select(outputs.alias("outputs"), f.col("end").alias("time"))
+
+    with pytest.raises(SafeStop, match="on the start or end of a window"):
+        windows_checked(spark, filtered, codec_for(SCHEMAS / "payment.avsc"))
+    windows_checked(spark, windows, codec_for(SCHEMAS / "payment.avsc"))
 
 
 def test_spans_are_the_windows_that_spark_makes(spark: SparkSession) -> None:

@@ -225,6 +225,33 @@ def test_the_start_line_names_the_delivery_and_a_weaker_one_is_a_warning(
     ] * level
 
 
+def windows_settings() -> Settings:
+    """Return settings of the windows path, which leave `[dedup]` as it is."""
+    given = settings_for().model_dump()
+    output = {**given["output"], "topics": ("totals", "late")}
+    windows = {"flow": {"path": "windows"}, "windows": {"late_topic": "late"}, "spark": {"checkpoint": "/state"}}
+    return build({**given, **windows, "output": output})
+
+
+def test_a_job_whose_windows_count_repeats_twice_says_so_at_its_start_and_in_the_doctor(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    settings = windows_settings()
+    assert (settings.dedup.strategy, settings.upstream_dedup) == ("sequence", "none")
+    with caplog.at_level(logging.INFO, "pipeline"):
+        Observer(dedup=settings.upstream_dedup).on_start(1, {}, settings.delivery)
+    first, warning = caplog.records
+    assert first.getMessage().endswith("delivery=exactly-once atomicity=lane dedup=none")
+    assert warning.levelname == "WARNING"
+    assert "dedup=none: windows count twice what the upstream sent twice" in warning.getMessage()
+    (finding,) = machine.dedup(Site(settings))
+    assert (finding.state, finding.what) == ("warn", "dedup")
+    assert "count twice" in finding.detail
+    (finding,) = machine.dedup(Site(settings_with()))
+    assert (finding.state, finding.detail) == ("ok", "sequence")
+    assert [*machine.dedup(Site(settings_with(semantics="at-least-once")))] == []
+
+
 @pytest.mark.parametrize(
     ("semantics", "state", "word"),
     [

@@ -21,7 +21,7 @@ from pipeline.flow.session import session
 from pipeline.flow.shuffled import CORRECTION
 from pipeline.flow.source import KEY, SOURCE, batch, records
 from pipeline.flow.transform import transform
-from pipeline.flow.usercode import apply, results
+from pipeline.flow.usercode import apply, results, windows_checked
 from pipeline.flow.window_dedup import identified
 from pipeline.flow.windows import windows
 from pipeline.lanes.emitted import emitted
@@ -58,6 +58,12 @@ class Recomputed:
     outputs: Counter[Sendable] = field(default_factory=Counter)
     dead: Counter[tuple[str, int, int]] = field(default_factory=Counter)  # reason, source partition, offset
     by_id: dict[Any, list[tuple[Sendable, ...]]] = field(default_factory=dict)  # for `window` dedup, of each copy
+    # What orders the results of a key, and its group: the time, or behind dedup the source partition and offset.
+    places: dict[Sendable, tuple[int, int] | None] = field(default_factory=dict)  # None: it has more than one
+
+    def place(self, one: Sendable, group: int, at: int) -> None:
+        """Note from where a result comes; one of two places cannot be told apart by its content."""
+        self.places[one] = (group, at) if self.places.get(one, (group, at)) == (group, at) else None
 
 
 def recomputed(
@@ -69,6 +75,7 @@ def recomputed(
         events = codec.decode(records(batch(spark, settings, claimed.ranges)))
         if settings.dedup.strategy == "window":
             return _deduplicated(settings, codec, identified(events, settings.dedup), function or transform)
+        windows_checked(spark, function or windows, codec)
         known = sound(events, settings.windows).persist()
         return _windowed(spark, settings, codec, known, claimed, function or windows)
     finally:
@@ -98,27 +105,34 @@ def _windowed(  # noqa: PLR0913, PLR0917  all that decides
     found.times.sort()
     own = [name for name in known.columns if name not in {KEY, SOURCE, ERROR}]
     made = partial(_results, codec, function)
-    found.outputs.update(made(good.where("batch is null").select(*own), claimed.watermark_ms))
+    for one, due in made(good.where("batch is null").select(*own), claimed.watermark_ms):
+        found.outputs[one] += 1
+        found.place(one, 0, due)
     if settings.windows.late == "correct":
         for number in {number for number, _, _ in claimed.late}:
-            for topic, key, value, headers in made(good.where(f.col("batch") == number).select(*own)):
+            for (topic, key, value, headers), _ in made(good.where(f.col("batch") == number).select(*own)):
                 found.outputs[topic, key, value, (*(headers or ()), CORRECTION)] += 1  # type: ignore[index]
     return found
 
 
 def _results(
     codec: Codec, function: Callable[[DataFrame], DataFrame], events: DataFrame, due_ms: int | None = None
-) -> list[Sendable]:
-    """What the function makes of the events; with `due_ms`, only what is due by then.
+) -> list[tuple[Sendable, int]]:
+    """What the function makes of the events, with its time: what is due by `due_ms`; without it, of late events.
 
     Told apart here, not by Spark: it would put a condition on the end of a session before the merge of its events.
     """
-    table = collected(results(function, events, codec).select("outputs", f.unix_millis("time").alias("time")))
+    found = results(function, events, codec, corrects=due_ms is None)
+    table = collected(found.select("outputs", f.unix_millis("time").alias("time")))
     if due_ms is not None:
         table = table.filter(pc.less_equal(table.column("time"), due_ms))
     schemas = codec.output_schemas()
-    made = (emitted(part.column(0), schemas)[0].by_row() for part in table.to_batches())
-    return [frozen(one) for part in made for row in part for one in row]
+    return [
+        (frozen(one), due)
+        for part in table.to_batches()
+        for row, due in zip(emitted(part.column(0), schemas)[0].by_row(), part.column(1).to_pylist(), strict=True)
+        for one in row
+    ]
 
 
 def _deduplicated(
@@ -136,8 +150,10 @@ def _deduplicated(
         for partition, offset, outputs in zip(
             part.column(0).to_pylist(), part.column(1).to_pylist(), made.by_row(), strict=True
         ):
-            copies = found.by_id.setdefault(names[partition, offset], [])
-            copies.append(tuple(frozen(one) for one in outputs))
+            copy = tuple(frozen(one) for one in outputs)
+            found.by_id.setdefault(names[partition, offset], []).append(copy)
+            for one in copy:
+                found.place(one, partition, offset)
     return found
 
 

@@ -1,7 +1,8 @@
 """Which stretch of the log is replayed, and into what: resolved to offsets before anything is started.
 
 Guarantee: the replay's names are none of the live app's; the same command names the same stretch, so that it can be
-given again after a kill. `latest` is the end of the log at the moment of the command.
+given again after a kill. `latest` is the end of the log at the moment of the command. Whatever the live app's
+delivery, that of a replay is exactly-once.
 """
 
 from __future__ import annotations
@@ -138,4 +139,5 @@ def _settings(live: Settings, name: str, renamed: Mapping[str, str], start: str)
     values["output"]["topics"] = tuple(dict.fromkeys(renamed.values()))
     values["output"]["dead_letter_topic"] = f"{name}.dead-letters"
     values["metrics"]["port"] = 0  # the live job's
+    values["delivery"]["semantics"] = "exactly-once"  # whatever the live job's
     return build(values, origin="replay")

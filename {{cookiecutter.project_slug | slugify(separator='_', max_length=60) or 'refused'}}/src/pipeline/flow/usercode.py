@@ -11,9 +11,11 @@ from typing import TYPE_CHECKING
 from pyspark.sql import DataFrame
 
 from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.corrections import correcting
 from pipeline.flow.failures import place
 from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
 from pipeline.flow.plan import check_plan
+from pipeline.flow.sessions import check_sessions
 from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.lanes.rows import COLUMNS
 
@@ -57,8 +59,10 @@ def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame
 
 
 def windows_checked(spark: SparkSession, function: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
-    """Refuse windows that break their contract before a single event is read."""
-    results(function, no_events(spark, codec).drop(KEY, SOURCE), codec)
+    """Refuse windows that break their contract before a single event is read; as first results, and as corrections."""
+    events = no_events(spark, codec).drop(KEY, SOURCE)
+    for corrects in (False, True):
+        check_sessions(results(function, events, codec, corrects=corrects))
 
 
 def no_events(spark: SparkSession, codec: Codec) -> DataFrame:
@@ -66,10 +70,16 @@ def no_events(spark: SparkSession, codec: Codec) -> DataFrame:
     return codec.decode(records(spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)))
 
 
-def results(function: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec) -> DataFrame:
-    """Call the user's windows, and hold them to their contract: `outputs`, and the `time` that orders them."""
+def results(
+    function: Callable[[DataFrame], DataFrame], events: DataFrame, codec: Codec, *, corrects: bool | None = None
+) -> DataFrame:
+    """Call the user's windows, and hold them to their contract: `outputs`, and the `time` that orders them.
+
+    `corrects` says whether the events are late ones, whose results are added to earlier ones. If nobody says, it is
+    told from the events: in a job first results come from the stream alone, and plain events are a batch's late ones.
+    """
     try:
-        with encoded_as(codec.settings.output):
+        with encoded_as(codec.settings.output), correcting(not events.isStreaming if corrects is None else corrects):
             result = function(events)
             return _windowed(result, codec)
     except PipelineError:

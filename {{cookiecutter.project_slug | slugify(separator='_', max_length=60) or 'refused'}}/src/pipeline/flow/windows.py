@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 from pyspark.sql.functions import array, col, collect_list, concat, count, explode, lit, struct, when
 from pyspark.sql.functions import sum as total
 
+from pipeline.flow.corrections import is_correction
 from pipeline.flow.outputs import emit, output, record
 from pipeline.flow.spans import session, sliding, span, spans, tumbling
 
@@ -55,12 +56,20 @@ def of_window() -> Output:
 
 
 def of_payment() -> Output:
-    """The verdict on a payment: the scores of three analysers, and a rule over their sum."""
+    """The verdict on a payment: the scores of three analysers, and a rule over their sum.
+
+    A correction is made of late payments alone. Totals of these can be added to the first ones; a count or sum of them
+    says nothing of their five minutes, so that those analysers hold nothing against them, and a person has to look.
+    """
     large = when(col("payment.amount") >= LARGE, LARGE_SCORE).otherwise(0)
     often = when(col("payments") >= OFTEN, OFTEN_SCORE).otherwise(0)
     much = when(col("amount") >= MUCH, MUCH_SCORE).otherwise(0)
+    if is_correction():
+        often = much = lit(0)
     score = large + often + much
     verdict = when(score >= REFUSED_FROM, "refuse").when(score >= DOUBTED_FROM, "review").otherwise("accept")
+    if is_correction():
+        verdict = lit("review")
     value = record(
         "payment.id",
         "account",

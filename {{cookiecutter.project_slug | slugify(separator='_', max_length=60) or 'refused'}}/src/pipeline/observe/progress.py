@@ -27,6 +27,8 @@ WEAKER = {
     "at-least-once": "a crash may repeat output, and nothing that the upstream sent twice is held back",
     "at-most-once": "a crash may lose output",
 }
+# What windows do with it: dedup by a ledger needs the lanes path, and that of any id a watermark of its own.
+COUNTED_TWICE = "windows count twice what the upstream sent twice"
 
 
 @dataclass
@@ -61,23 +63,29 @@ class Watcher(Protocol):
 class Observer:
     """Tells every watcher, and shields the job from them."""
 
-    def __init__(self, watchers: Iterable[Watcher] = ()) -> None:
-        """Watchers are told in this order."""
+    def __init__(self, watchers: Iterable[Watcher] = (), *, dedup: str = "sequence") -> None:
+        """Watchers are told in this order; `dedup` is what knows the upstream's repeats again, or "none"."""
         self._watchers = list(watchers)
+        self._dedup = dedup
 
     def on_start(self, run: int, recalled: Mapping[int, Recalled], delivery: Delivery) -> None:
         """The lanes are taken over; what is delivered less than exactly once is said out loud."""
         lanes = {partition: decode(lane.value) for partition, lane in recalled.items()}
         logger.info(
-            "run=%d lanes=%d next_offsets=%d delivery=%s atomicity=%s",
+            "run=%d lanes=%d next_offsets=%d delivery=%s atomicity=%s dedup=%s",
             run,
             len(lanes),
             sum(lane.next_offset for lane in lanes.values()),
             delivery.semantics,
             delivery.atomicity,
+            self._dedup,
         )
         if delivery.semantics in WEAKER:
             logger.warning("delivery=%s: %s", delivery.semantics, WEAKER[delivery.semantics])
+        elif self._dedup == "none":
+            logger.warning(
+                "dedup=none: %s: let a job of its own dedup into the topic that this one reads", COUNTED_TWICE
+            )
         for watcher in self._watchers:
             try:
                 watcher.on_start(run, lanes)

@@ -40,4 +40,4 @@ def observing(settings: Settings) -> Iterator[Observer]:
             exits.callback(poller.close)
             endpoint.start()
             watchers = [metrics, group, poller]
-        yield Observer(watchers)
+        yield Observer(watchers, dedup=settings.upstream_dedup)

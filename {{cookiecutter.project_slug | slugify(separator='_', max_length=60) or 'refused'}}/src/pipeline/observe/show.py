@@ -22,9 +22,13 @@ if TYPE_CHECKING:
 
 
 def run_audit(
-    settings: Settings, console: Console, start_offsets: Mapping[tuple[str, int], int] | None = None
+    settings: Settings,
+    console: Console,
+    start_offsets: Mapping[tuple[str, int], int] | None = None,
+    *,
+    accept_repeats: bool = False,
 ) -> AuditResult:
-    """Audit, and show it; `start_offsets` as `audit` takes them."""
+    """Audit, and show it; `start_offsets` as `audit` takes them, `accept_repeats` as `audit_shuffled` does."""
     columns = (
         TextColumn("{task.description}"),
         BarColumn(),
@@ -41,7 +45,7 @@ def run_audit(
 
         if settings.shuffled:
             progress("windows, computed anew", 0)
-            result = audit_shuffled(settings, partial(recomputed, settings))
+            result = audit_shuffled(settings, partial(recomputed, settings), accept_repeats=accept_repeats)
         else:
             result = audit(
                 settings,

@@ -109,7 +109,9 @@ def bounds(settings: Settings) -> list[str]:
         held = "a window is held until the watermark has passed its end"
         return [f"{held}: windows.watermark_seconds = {windows.watermark_seconds} behind the newest event"]
     if dedup.strategy == "window":
-        return [f"an id is held for dedup.horizon_seconds = {dedup.horizon_seconds} after the batch that brought it"]
+        held = "an id is held for at least dedup.horizon_seconds"
+        twice = "up to about twice as long, and longer where no batch comes"
+        return [f"{held} = {dedup.horizon_seconds} after the batch that brought it, {twice}"]
     return [
         f"a producer's newest dedup.recent_ids = {dedup.recent_ids} ids, {dedup.hashes} of them with a hash",
         (

@@ -49,7 +49,7 @@ def judge(
     _find_outputs(settings, topics, outputs, progress)
     behind = {partition: topics.behind(lane) for partition, lane in lanes.newest.items()}
     after = topics.ends()
-    _check_still(settings, before, after)
+    check_still(settings, before, after)
     of_outputs, of_letters = outputs.compare(), letters.compare()
     grown = _grown(outputs, of_outputs.split, Counter(topic for topic, _ in after))
     split = [key for key in of_outputs.split if key.topic not in {topic.topic for topic in grown}]
@@ -160,9 +160,10 @@ def _open(ends: Mapping[tuple[str, int], Ends]) -> list[str]:
     ]
 
 
-def _check_still(
+def check_still(
     settings: Settings, before: Mapping[tuple[str, int], Ends], after: Mapping[tuple[str, int], Ends]
 ) -> None:
+    """Refuse to judge what somebody still writes."""
     for place, ends in after.items():
         if before.get(place) != ends:
             where = f"{place[0]}, partition {place[1]}"

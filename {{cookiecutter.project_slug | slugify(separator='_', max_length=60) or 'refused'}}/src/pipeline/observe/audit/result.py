@@ -29,9 +29,10 @@ ALLOWED: dict[str, tuple[str, ...]] = {
 class AuditResult:
     """All that was found.
 
-    Three are no faults: `behind` counts, per partition, committed records not yet read by the job, `lost_offsets`
-    those that retention deleted before the job read them, which `provision --accept-loss` passed over, and `grown`
-    names output topics that got more partitions, so that keys moved.
+    Four are no faults: `behind` counts, per partition, committed records not yet read by the job, `lost_offsets`
+    those that retention deleted before the job read them, which `provision --accept-loss` passed over, `grown`
+    names output topics that got more partitions, so that keys moved, and `repeated_ids` counts ids that `window` dedup
+    let through more than once. Those among them that came within its horizon, `repeated_too_soon`, are one.
     """
 
     outputs: Mapping[str, Counts]
@@ -47,6 +48,9 @@ class AuditResult:
     lost_offsets: int = 0
     grown: Sequence[Grown] = ()
     delivery: str = "exactly-once"
+    repeated_ids: int = 0
+    repeated_too_soon: int = 0
+    repeats_accepted: bool = False
 
     @property
     def expected(self) -> int:
@@ -77,14 +81,20 @@ class AuditResult:
     def exact(self) -> bool:
         """Whether output, dead letters, order, counters and transactions are all as they must be."""
         wrong = self.lost + self.duplicated + self.unexpected + self.out_of_order + self.split_keys
-        return not wrong and not self.counters_wrong and not self.open_transactions
+        return not wrong and not self.unaccepted_repeats and not self.counters_wrong and not self.open_transactions
 
     @property
     def kept(self) -> bool:
         """Whether the delivery that is set was kept: all is exact, but for what it allows."""
         allowed = ALLOWED[self.delivery]
-        wrong = [*COLUMNS[3:], "out_of_order", "split_keys", "counters_wrong", "open_transactions"]
+        others = ("out_of_order", "split_keys", "counters_wrong", "open_transactions", "unaccepted_repeats")
+        wrong = [*COLUMNS[3:], *others]
         return not any(getattr(self, name) for name in wrong if name not in allowed)
+
+    @property
+    def unaccepted_repeats(self) -> int:
+        """Ids that came again too soon, unless that was accepted."""
+        return 0 if self.repeats_accepted else self.repeated_too_soon
 
     @property
     def caught_up(self) -> bool:
@@ -121,6 +131,10 @@ class AuditResult:
             lines.append(f"out of order: {self.out_of_order} records stand behind a later one of their key")
         if self.split_keys:
             lines.append(f"split keys: {self.split_keys} keys stand in more than one partition of a topic")
+        if self.repeated_ids:
+            accepted = ", accepted" if self.repeated_too_soon and self.repeats_accepted else ""
+            soon = f"{self.repeated_too_soon} of them within the horizon{accepted}"
+            lines.append(f"ids written more than once: {self.repeated_ids}, {soon}")
         lines += [f"counter: {line}" for line in self.counters_wrong]
         lines += [f"open transaction: {line}" for line in self.open_transactions]
         return [*lines, *self.examples]
@@ -147,6 +161,9 @@ class AuditResult:
             "dead_letters": {reason: vars(counts) for reason, counts in self.dead_letters.items()},
             "out_of_order": self.out_of_order,
             "split_keys": self.split_keys,
+            "repeated_ids": self.repeated_ids,
+            "repeated_too_soon": self.repeated_too_soon,
+            "repeats_accepted": self.repeats_accepted,
             "grown": [grown._asdict() for grown in self.grown],
             "counters_wrong": list(self.counters_wrong),
             "open_transactions": list(self.open_transactions),

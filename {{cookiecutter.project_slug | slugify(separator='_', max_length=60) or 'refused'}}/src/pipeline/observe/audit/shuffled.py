@@ -3,7 +3,8 @@
 Guarantee: exact only if results + late records + dead letters = all of the input: every result that is due is there
 once, with the content that the user's function gives over all events that were not late; every late event was one (at
 or before a watermark that some earlier event justifies), and stands in the late topic once; every other one is counted
-in its windows. What cannot be proven (`late = "drop"` forgets which events they were) ends in an error.
+in its windows. Behind `window` dedup an id is there once, and again only a horizon later. The results of a key stand in
+one partition, in order. What cannot be proven (`late = "drop"` forgets which events they were) ends in an error.
 """
 
 from __future__ import annotations
@@ -16,7 +17,10 @@ from typing import TYPE_CHECKING, Any
 from pipeline.errors import PipelineError
 from pipeline.flow.recomputed import Claimed, Recomputed, frozen
 from pipeline.observe.audit.claims import Claims
+from pipeline.observe.audit.found import Found
+from pipeline.observe.audit.judge import check_still
 from pipeline.observe.audit.letters import PREFIX
+from pipeline.observe.audit.repeats import Chosen, chosen
 from pipeline.observe.audit.result import AuditResult
 from pipeline.observe.audit.tally import EXAMPLES, Counts
 from pipeline.observe.audit.topics import KafkaTopics
@@ -24,7 +28,7 @@ from pipeline.observe.audit.topics import KafkaTopics
 if TYPE_CHECKING:
     from collections.abc import Callable, Hashable, Iterable, Mapping
 
-    from pipeline.observe.audit.claims import Lane
+    from pipeline.observe.audit.claims import Lane, Topics
     from pipeline.observe.audit.records import Record
     from pipeline.settings import Settings
 
@@ -34,44 +38,60 @@ FIRST_WATERMARK = 0  # Spark's, before it has seen an event
 
 
 def audit_shuffled(
-    settings: Settings, recompute: Callable[[Claimed], Recomputed], patience: float = 5.0
+    settings: Settings,
+    recompute: Callable[[Claimed], Recomputed],
+    *,
+    patience: float = 5.0,
+    accept_repeats: bool = False,
 ) -> AuditResult:
-    """Audit an app that is not running."""
-    topics = KafkaTopics(settings, patience=patience)
+    """Audit an app that is not running; with `accept_repeats`, ids that came again too soon are told, and no fault."""
+    return judge_shuffled(settings, KafkaTopics(settings, patience=patience), recompute, accept_repeats=accept_repeats)
+
+
+def judge_shuffled(
+    settings: Settings, topics: Topics, recompute: Callable[[Claimed], Recomputed], *, accept_repeats: bool = False
+) -> AuditResult:
+    """Audit everything that the topics hold."""
     ends = topics.ends()
     lanes = Claims(settings, topics)
     late = _late(settings, topics)
     claimed = _claimed(settings, lanes.newest, late)
     must = recompute(claimed)
     faults = [*lanes.wrong, *_late_faults(settings, late, must, claimed)]
-    found: Counter[Any] = Counter()
+    found = Found(must.places)
     for topic in settings.output.topics:
         if topic != settings.late_topic:
-            found.update(frozen((topic, one.key, one.value, one.headers)) for one in topics.written(topic))
-    kept = 0
+            for one in topics.written(topic):
+                found.add(topic, frozen((topic, one.key, one.value, one.headers)), one)
+    ids = Chosen()
     if settings.dedup.strategy == "window":
-        must.outputs, kept = _chosen(must, found)
+        ids = chosen(must.by_id, found.times, settings.dedup.horizon_seconds * 1000)
+        must.outputs = ids.outputs
     aside = settings.output.dead_letter_topic
     letters = Counter(_place(aside, one) for one in topics.written(aside))
     examples: list[str] = []
-    outputs = _compared(must.outputs, found, lambda one: str(one[0]), settings.output.topics, examples)
+    outputs = _compared(must.outputs, found.counts, lambda one: str(one[0]), settings.output.topics, examples)
     dead = _compared(must.dead, letters, lambda one: str(one[0]), sorted({one[0] for one in must.dead}), examples)
-    faults += _counters(lanes.newest, must, outputs, len(late), kept)
-    stuck = [f"{topic} [{number}]" for (topic, number), (stable, end) in ends.items() if stable != end]
-    verdicts: Counter[str] = Counter()
-    for lane in lanes.newest.values():
-        verdicts.update(lane.verdicts)
+    split, grown = found.placed(Counter(topic for topic, _ in ends))
+    examples += [*found.examples, *(key.line for key in split[:EXAMPLES])]
+    examples += [f"written again within the horizon: {str(name)[:300]}" for name in ids.too_soon[:EXAMPLES]]
+    behind = {number: topics.behind(lane) for number, lane in lanes.newest.items()}
+    check_still(settings, ends, topics.ends())
     return AuditResult(
         outputs=outputs,
         dead_letters=dead,
-        out_of_order=0,
-        split_keys=0,
-        counters_wrong=faults,
-        open_transactions=stuck,
-        behind={number: topics.behind(lane) for number, lane in lanes.newest.items()},
+        out_of_order=found.out_of_order,
+        split_keys=len(split),
+        grown=grown,
+        counters_wrong=[*faults, *_counters(lanes.newest, must, outputs, len(late), ids)],
+        open_transactions=[f"{topic} [{number}]" for (topic, number), (stable, end) in ends.items() if stable != end],
+        behind=behind,
         read=must.read,
-        verdicts=verdicts,
+        verdicts=sum((Counter(lane.verdicts) for lane in lanes.newest.values()), Counter()),
         examples=examples,
+        repeated_ids=ids.repeated,
+        repeated_too_soon=len(ids.too_soon),
+        repeats_accepted=accept_repeats,
     )
 
 
@@ -90,7 +110,7 @@ def _claimed(settings: Settings, lanes: Mapping[int, Lane], late: Mapping[tuple[
     )
 
 
-def _late(settings: Settings, topics: KafkaTopics) -> dict[tuple[int, int], tuple[int, int, int]]:
+def _late(settings: Settings, topics: Topics) -> dict[tuple[int, int], tuple[int, int, int]]:
     """The late records by their place in the source: batch, watermark, and how often each is there."""
     found: dict[tuple[int, int], tuple[int, int, int]] = {}
     topic = settings.late_topic
@@ -123,25 +143,6 @@ def _late_faults(
         justified = (some_event or watermark == FIRST_WATERMARK) and watermark <= claimed.watermark_ms
         if time > watermark or not justified:
             yield f"late record {place}: its event time {time} was not late by watermark {watermark}"
-
-
-def _chosen(must: Recomputed, found: Counter[Any]) -> tuple[Counter[Any], int]:
-    """With `window` dedup: the outputs of one copy of each id, and of more where it came again after the horizon.
-
-    And how many copies these are, apart from those that have no outputs: of them no topic tells how often they came.
-    """
-    chosen: Counter[Any] = Counter()
-    kept = 0
-    for copies in must.by_id.values():
-        told = [copy for copy in copies if copy]
-        fits = [copy for copy in told if all(found[one] > chosen[one] for one in copy)]
-        if not fits and len(told) == len(copies):
-            fits = told  # lost
-        for number, copy in enumerate(fits):
-            if not number or all(found[one] > chosen[one] for one in copy):
-                chosen.update(copy)
-                kept += 1
-    return chosen, kept
 
 
 def _place(topic: str, letter: Record) -> tuple[str, int, int]:
@@ -192,7 +193,7 @@ def _dropped(must: Recomputed) -> tuple[int, int]:
 
 
 def _counters(
-    lanes: Mapping[int, Lane], must: Recomputed, outputs: Mapping[str, Counts], late: int, kept: int
+    lanes: Mapping[int, Lane], must: Recomputed, outputs: Mapping[str, Counts], late: int, ids: Chosen
 ) -> Iterable[str]:
     """What the lanes counted against what is there."""
     told = {
@@ -204,7 +205,7 @@ def _counters(
     if must.by_id:
         fresh, hits = (sum(lane.verdicts.get(name, 0) for lane in lanes.values()) for name in ("fresh", "duplicate"))
         dropped = sum(lane.dropped for lane in lanes.values())
-        told["fresh and not dropped"] = fresh - dropped, kept
+        told["fresh and not dropped"] = fresh - dropped, ids.kept
         told["fresh or duplicate"] = fresh + hits, sum(map(len, must.by_id.values()))
         least, most = _dropped(must)
         told["dropped"] = dropped, min(max(dropped, least), most)

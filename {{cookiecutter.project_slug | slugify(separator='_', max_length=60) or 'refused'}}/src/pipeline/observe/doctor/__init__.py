@@ -59,6 +59,7 @@ CHECKS: dict[str, Callable[[Site], Iterator[Finding]]] = {
     "Spark connector": machine.connector,
     "schema": machine.schema,
     "delivery": machine.delivery,
+    "dedup": machine.dedup,
     "source cluster": clusters.source_cluster,
     "output cluster": clusters.output_cluster,
     "locks": access.locks,

@@ -1,4 +1,4 @@
-"""Checks of machine and settings: Python, Java, packages, jars, schema file, delivery. None needs a cluster."""
+"""Checks of machine and settings: Python, Java, packages, jars, schema file, delivery, dedup. None needs a cluster."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from confluent_kafka import libversion
 from pipeline.local.jars import jars, read_pins
 from pipeline.local.java import VERSION_SECONDS, java
 from pipeline.observe.doctor.finding import Finding, fail, ok, warn
-from pipeline.observe.progress import WEAKER
+from pipeline.observe.progress import COUNTED_TWICE, WEAKER
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -90,3 +90,13 @@ def delivery(site: Site) -> Iterator[Finding]:
         yield warn("delivery", f"{detail}: {WEAKER[chosen.semantics]}", remedy)
     else:
         yield ok("delivery", detail)
+
+
+def dedup(site: Site) -> Iterator[Finding]:
+    """What the upstream sends twice is known again, but for windows: said out loud, since nothing is refused for it."""
+    settings = site.settings
+    if settings.flow.path == "windows":
+        remedy = "if the upstream may repeat itself, let a job of its own dedup into the topic that this one reads"
+        yield warn("dedup", f"none: {COUNTED_TWICE}", remedy)
+    elif settings.upstream_dedup != "none":  # that there is none at least once, the line on delivery says
+        yield ok("dedup", settings.upstream_dedup)
