@@ -20,7 +20,7 @@ from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
 from pipeline import __version__
-from pipeline.lanes.ledger import cost
+from pipeline.lanes.cost import cost
 from pipeline.lanes.report import BUCKETS, LONGEST_SECONDS
 from pipeline.lanes.shuffled import LATE
 from pipeline.observe import families as known
