@@ -89,15 +89,16 @@ def test_bytes_are_freed_by_trimming_the_producer_that_was_fresh_longest_ago() -
     def send(producer: bytes, txn: int) -> str:
         return model.judge(Stamp(producer, 0, (txn, 0)), b"")
 
-    # Two producers cost 2 * 49, each id alone in its range 24: 38 ids fit into 1,024 bytes, the 39th does not.
-    assert [send(b"a", 2 * number) for number in range(19)] == [FRESH] * 19
-    assert [send(b"b", 2 * number) for number in range(19)] == [FRESH] * 19
-    assert model.cost == 98 + 24 * 38
+    # Two producers cost 2 * 49, each id alone in its range 3, and of those with transactions up to 304 or 306 there may
+    # be two that are 128 above the one before: so many ids fit into 1,024 bytes, one more does not.
+    assert [send(b"a", 2 * number) for number in range(153)] == [FRESH] * 153
+    assert [send(b"b", 2 * number) for number in range(154)] == [FRESH] * 154
+    assert model.cost == 98 + 3 * 307 + 2 * 2
     assert send(b"a", 0) == DUPLICATE  # no fresh id: "a" stays the oldest
-    assert send(b"b", 38) == FRESH
-    assert model.cost == 98 + 24 * 21
-    assert send(b"a", 34) == STALE
-    assert send(b"a", 36) == DUPLICATE
+    assert send(b"b", 308) == FRESH
+    assert model.cost == 98 + 3 * 156 + 2
+    assert send(b"a", 302) == STALE
+    assert send(b"a", 304) == DUPLICATE
     assert send(b"b", 0) == DUPLICATE
 
 
@@ -106,7 +107,7 @@ def test_neighbours_in_one_transaction_share_a_range() -> None:
     for seq in (0, 2, 1, 4):
         model.judge(Stamp(b"p", 0, (1, seq)), b"")
     model.judge(Stamp(b"p", 0, (2, 5)), b"")
-    assert model.cost == 49 + 24 * 3
+    assert model.cost == 49 + 3 * 3
 
 
 @settings(max_examples=300, deadline=None)

@@ -44,6 +44,15 @@ class ModelProducer:
                 found.append((txn, seq, seq))
         return found
 
+    def bytes(self) -> int:
+        """Of each column of the ranges: how many of its numbers may take one byte, two, up to nine, by their sum."""
+        if not self.recent:
+            return 0
+        ranges, highest = self.ranges(), dict(sorted(self.recent))
+        inner = len(self.recent) - len(ranges)
+        sums = (ranges[-1][0] - ranges[0][0], sum(highest.values()) - inner, inner)
+        return sum(min(len(ranges), total // 128**more) if more else len(ranges) for total in sums for more in range(9))
+
     def trim(self, keep: int) -> None:
         for lowest in sorted(self.recent)[:-keep]:
             del self.recent[lowest]
@@ -64,7 +73,7 @@ class Model:
 
     def cost(self) -> int:
         return sum(
-            48 + len(name.encode()) + 24 * len(producer.ranges()) + 24 * len(self.hashed(producer))
+            48 + len(name.encode()) + producer.bytes() + 8 * len(self.hashed(producer))
             for name, producer in self.producers.items()
         )
 

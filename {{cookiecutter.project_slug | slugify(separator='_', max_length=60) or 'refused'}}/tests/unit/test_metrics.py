@@ -21,7 +21,8 @@ from tests.support.figures import TOPIC, batch, lane, report, settings_of
 from tests.support.rows import Row, columnar
 
 from pipeline.errors import SafeStop
-from pipeline.lanes.ledger import Ledger, cost
+from pipeline.lanes.cost import cost
+from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.report import BUCKETS, Commit, LaneReport
 from pipeline.lanes.token import Token
 from pipeline.observe import families

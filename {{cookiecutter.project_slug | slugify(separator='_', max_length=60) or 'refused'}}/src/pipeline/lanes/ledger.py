@@ -14,7 +14,8 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.lanes.columns import Columns, ProducerState
-from pipeline.lanes.recent import HASH_COST, RANGE_COST, Recent, Verdict
+from pipeline.lanes.cost import PRODUCER_COST, costs, figures
+from pipeline.lanes.recent import Recent, Verdict
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
@@ -24,8 +25,7 @@ if TYPE_CHECKING:
     from pipeline.lanes.identity import Identity
     from pipeline.sections import Dedup
 
-# What one producer may take in a lane record, at most, beside its name.
-PRODUCER_COST = 48
+ITEM = 8  # bytes of a number in a column
 
 
 class Ledger:
@@ -39,10 +39,8 @@ class Ledger:
         self._limits = limits
         self._stored = _with_hashes(stored if isinstance(stored, Columns) else Columns.of(stored), limits.hashes)
         self._places = {name: place for place, name in enumerate(self._stored.producer_ids)}
-        self._bounds = [
-            np.append(0, counts.cumsum()) for counts in (self._stored.range_counts, self._stored.digest_counts)
-        ]
-        self._cost = cost(self._stored)
+        self._figures = figures(self._stored)
+        self._cost = int(costs(self._stored, self._figures).sum())
         self._held: dict[str, Recent] = {}
         # Those with a fresh id since, in the order of their last one; `_wide` holds those with more than one id.
         self._order: OrderedDict[str, Recent] = OrderedDict()
@@ -51,7 +49,7 @@ class Ledger:
 
     @property
     def size_bytes(self) -> int:
-        """The cost that `ledger_bytes` bounds: no less than what the ledger takes in a lane record."""
+        """The cost that `ledger_bytes` bounds: no less than what it adds to the bytes of a lane record."""
         return self._cost
 
     @property
@@ -79,38 +77,48 @@ class Ledger:
             if epoch < recent.epoch:
                 return Verdict.OLD_EPOCH
             recent.epoch = epoch
-        before = recent.cost
         verdict = recent.judge(txn, seq, digest)
         if verdict is Verdict.FRESH:
-            self._cost += recent.cost - before
+            self.charge(recent)
             self.note_fresh(name, recent)
             while self._cost > self._limits.ledger_bytes and (oldest := self._oldest_wide()) is not None:
-                before = oldest.cost
                 oldest.drop_lowest(oldest.count - 1)
-                self._cost += oldest.cost - before
+                self.charge(oldest)
         return verdict
 
     def recent(self, name: str, epoch: int) -> Recent:
         """What is known of a producer; of a new one nothing, and its epoch is the record's."""
-        recent = self._held.get(name)
+        recent = self.known(name)
         if recent is None:
-            place = self._places.get(name)
-            if place is None:
-                recent = Recent(self._limits, epoch)
-                self._cost += PRODUCER_COST + len(name.encode())
-            else:
-                recent = self._restored(place)
-            self._held[name] = recent
+            recent = self._held[name] = Recent(self._limits, epoch)
+            self._cost += PRODUCER_COST + len(name.encode())
+        return recent
+
+    def known(self, name: str) -> Recent | None:
+        """What is known of a producer, if it is not new."""
+        recent = self._held.get(name)
+        if recent is None and (place := self._places.get(name)) is not None:
+            recent = self._held[name] = self._restored(place)
         return recent
 
     def _restored(self, place: int) -> Recent:
-        stored, (ranges, digests) = self._stored, self._bounds
-        rows = slice(ranges[place], ranges[place + 1])
-        return Recent(self._limits, int(stored.epochs[place])).restore(
-            (int(stored.floor_txns[place]), int(stored.floor_seqs[place])),
-            (stored.txns[rows], stored.firsts[rows], stored.lasts[rows]),
-            stored.digests[digests[place] : digests[place + 1]],
+        numbers, (txns, firsts, lasts, digests) = self._by_place
+        epoch, floor_txn, floor_seq, ranges, range_count, hashes, hash_count, ids, peaks = numbers[place]
+        rows = slice(ITEM * ranges, ITEM * (ranges + range_count))
+        hashed = slice(ITEM * hashes, ITEM * (hashes + hash_count))
+        return Recent(self._limits, epoch).restore(
+            (floor_txn, floor_seq), (txns[rows], firsts[rows], lasts[rows], digests[hashed]), (ids, peaks)
         )
+
+    @cached_property
+    def _by_place(self) -> tuple[list[list[int]], list[bytes]]:
+        """The numbers of each stored producer, with the places of its ranges and hashes in the bytes of the columns."""
+        stored = self._stored
+        ranges, hashes = stored.range_counts, stored.digest_counts
+        numbers = (stored.epochs, stored.floor_txns, stored.floor_seqs, ranges.cumsum() - ranges, ranges)
+        rest = (hashes.cumsum() - hashes, hashes, self._figures.ids, self._figures.peaks)
+        columns = [column.tobytes() for column in (stored.txns, stored.firsts, stored.lasts, stored.digests)]
+        return np.stack((*numbers, *rest), axis=1).tolist(), columns
 
     def note_fresh(self, name: str, recent: Recent) -> None:
         """Make a producer the newest, since its id was fresh."""
@@ -124,18 +132,11 @@ class Ledger:
         elif recent.count == 2:  # noqa: PLR2004  it was not wide before this id
             self._wide[name] = recent
 
-    def note_cost(self, more: int) -> None:
-        """Count what many ids at once have cost; whoever brings them knows that nothing is forgotten for it."""
-        self._cost += more
-
-    def known(self, name: str) -> tuple[int, int] | None:
-        """How many ranges and hashes are kept of a producer; nothing if it is new."""
-        recent, place = self._held.get(name), self._places.get(name)
-        if recent is not None:
-            return len(recent.lasts) - recent.head, min(len(recent.digests), self._limits.hashes)
-        if place is None:
-            return None
-        return int(self._stored.range_counts[place]), int(self._stored.digest_counts[place])
+    def charge(self, recent: Recent) -> None:
+        """Count what a producer costs now; who brings many ids at once knows that nothing is forgotten for it."""
+        cost = recent.cost
+        self._cost += cost - recent.charged
+        recent.charged = cost
 
     def _oldest_wide(self) -> Recent | None:
         """The producer whose last fresh id is oldest, among those with more than their highest id."""
@@ -148,16 +149,7 @@ class Ledger:
     def _wide_before(self) -> Iterator[str]:
         """Stored producers with more than their highest id; each is asked for once, since it has no more afterwards."""
         stored = self._stored
-        if not len(stored):
-            return iter(())
-        ids = np.add.reduceat(stored.lasts - stored.firsts + 1, self._bounds[0][:-1])
-        return iter([stored.producer_ids[place] for place in np.flatnonzero(ids > 1)])
-
-
-def cost(columns: Columns) -> int:
-    """What columns take in a lane record, at most."""
-    names = sum(map(len, map(str.encode, columns.producer_ids)))
-    return PRODUCER_COST * len(columns) + names + RANGE_COST * len(columns.txns) + HASH_COST * len(columns.digests)
+        return iter([stored.producer_ids[place] for place in np.flatnonzero(self._figures.ids > 1)])
 
 
 def _columns_of(held: dict[str, Recent]) -> Columns:

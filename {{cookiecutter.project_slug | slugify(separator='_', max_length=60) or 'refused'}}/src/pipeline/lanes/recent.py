@@ -1,7 +1,7 @@
 """The recent ids of one producer in one lane, with the hashes of the newest of them.
 
 Guarantee: an id is called fresh at most once. Ids are the pair (txn, seq), compared in that order; what was trimmed
-lies below a floor, and what lies below the floor is stale. Pure Python, no Kafka, no Spark.
+lies below a floor, and what lies below the floor is stale. No Kafka, no Spark.
 """
 
 from __future__ import annotations
@@ -11,17 +11,17 @@ from bisect import bisect_left, bisect_right
 from enum import StrEnum
 from typing import TYPE_CHECKING, NamedTuple
 
+import numpy as np
+
+from pipeline.lanes.cost import HASH_COST, range_cost
+
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-    import numpy as np
     from numpy.typing import NDArray
 
     from pipeline.sections import Dedup
 
-# What one range and one hash may take in a lane record, at most.
-RANGE_COST = 24
-HASH_COST = 24
 # A column is cut at its front only when this much of it is dead, so that a cut costs nothing per record.
 SLACK = 64
 
@@ -44,12 +44,14 @@ class Run(NamedTuple):
     lasts: NDArray[np.int64]
     digests: NDArray[np.int64]  # of each id
     joined: bool
+    peaks: int  # so much the highest places of all transactions rise by it
 
 
 class Recent:
     """Ranges before `head`, and digests beyond the last `hashes`, are dead."""
 
     __slots__ = (
+        "charged",
         "count",
         "digests",
         "epoch",
@@ -60,6 +62,7 @@ class Recent:
         "head",
         "lasts",
         "most",
+        "peaks",
         "top_seq",
         "top_txn",
         "txns",
@@ -77,28 +80,36 @@ class Recent:
         # Without ids: the last is of the highest recent id, and so on down; kept only if all above it are.
         self.digests = array("q")
         self.head = self.count = 0
+        # The sum, over all transactions, of the highest place that is kept of each.
+        self.peaks = 0
+        # What the ledger counts for it, besides its name.
+        self.charged = 0
 
-    def restore(
-        self, floor: tuple[int, int], ranges: Iterable[NDArray[np.int64]], digests: NDArray[np.int64]
-    ) -> Recent:
-        """Take over what was stored: the floor, the columns of all ranges, and the hashes."""
+    def restore(self, floor: tuple[int, int], columns: Iterable[bytes], figures: tuple[int, int]) -> Recent:
+        """Take over what was stored: the floor, the columns of ranges and hashes, the number of ids, and the peaks."""
         self.floor_txn, self.floor_seq = floor
-        self.txns, self.firsts, self.lasts = (array("q", column.tobytes()) for column in ranges)
-        self.digests = array("q", digests.tobytes())
+        self.txns, self.firsts, self.lasts, self.digests = (array("q", column) for column in columns)
         self.top_txn, self.top_seq = self.txns[-1], self.lasts[-1]
-        self.count = sum(self.lasts) - sum(self.firsts) + len(self.lasts)
+        self.count, self.peaks = figures
+        self.charged = self.cost
         return self
 
     @property
     def cost(self) -> int:
         """What its ranges and hashes take in a lane record, at most."""
-        return RANGE_COST * (len(self.lasts) - self.head) + HASH_COST * min(len(self.digests), self.hashes)
+        ranges = len(self.lasts) - self.head
+        if not ranges:
+            return 0
+        span = self.top_txn - self.txns[self.head]
+        return range_cost(ranges, self.count, span, self.peaks) + HASH_COST * min(len(self.digests), self.hashes)
 
     def judge(self, txn: int, seq: int, digest: int) -> Verdict:
         """Give the verdict on the next id, and remember it if it is fresh."""
         if txn == self.top_txn and seq == self.top_seq + 1:
             self.lasts[-1] = seq
+            self.peaks += 1
         elif txn > self.top_txn or (txn == self.top_txn and seq > self.top_seq):
+            self.peaks += seq if txn > self.top_txn else seq - self.top_seq
             self.txns.append(txn)
             self.firsts.append(seq)
             self.lasts.append(seq)
@@ -120,6 +131,7 @@ class Recent:
         self.firsts.frombytes(run.firsts[new].tobytes())
         self.lasts.frombytes(run.lasts[new].tobytes())
         self.top_txn, self.top_seq = top
+        self.peaks += run.peaks
         if self.hashes:
             self.digests.frombytes(run.digests.tobytes())
         self._accepted(len(run.digests))
@@ -143,6 +155,7 @@ class Recent:
                 head += 1
             else:
                 firsts[head] += dropped
+        self.peaks -= self._peaks(self.head, head)
         self.head = head
         if head == len(firsts) - 1 or (head > SLACK and head > len(firsts) >> 1):
             self.trim()
@@ -172,6 +185,8 @@ class Recent:
             return Verdict.DUPLICATE if kept is None or kept == digest else Verdict.CONFLICT
         if txn < self.floor_txn or (txn == self.floor_txn and seq <= self.floor_seq):
             return Verdict.STALE
+        if at == end:  # none above it in its transaction
+            self.peaks += seq - (lasts[at - 1] if at > begin else 0)
         above = self._ids_from(at)
         if above < self.hashes and above <= len(self.digests):  # all above have theirs
             self.digests.insert(len(self.digests) - above, digest)
@@ -195,6 +210,14 @@ class Recent:
         """Return the hash of a recent id in range `at`, or None when it is not kept."""
         above = self._ids_from(at + 1) + self.lasts[at] - seq
         return self.digests[-1 - above] if above < min(len(self.digests), self.hashes) else None
+
+    def _peaks(self, start: int, end: int) -> int:
+        """The highest places of the transactions that end with one of these ranges; another range follows them."""
+        if end - start <= 1:
+            return self.lasts[start] if end > start and self.txns[start] != self.txns[end] else 0
+        txns = np.frombuffer(self.txns, np.int64)
+        lasts = np.frombuffer(self.lasts, np.int64)
+        return int(lasts[start:end][txns[start:end] != txns[start + 1 : end + 1]].sum())
 
     def _ids_from(self, at: int) -> int:
         """Count the ids in range `at` and above: exactly if fewer than `hashes`, otherwise at least `hashes`."""

@@ -7,13 +7,13 @@ judged together, and ids that rise are taken as runs. Wherever that does not hol
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
-from pipeline.lanes.identity import Identity
-from pipeline.lanes.ledger import PRODUCER_COST
-from pipeline.lanes.recent import HASH_COST, RANGE_COST, Run, Verdict
+from pipeline.lanes.cost import HASH_COST, PRODUCER_COST, range_costs
+from pipeline.lanes.identity import MAX_LONG, Identity
+from pipeline.lanes.recent import Run, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -28,7 +28,7 @@ UNKNOWN = -1
 _PLACES = {verdict: place for place, verdict in enumerate(VERDICTS)}
 _FRESH = _PLACES[Verdict.FRESH]
 # Fewer records of a producer are cheaper to judge one by one, and so are many that do not rise.
-FEW = 12
+FEW = 48
 # What tells ids apart within one number: a seq has 31 bits.
 SEQ_BITS = 32
 WIDEST = 1 << 31
@@ -38,51 +38,81 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
     """Judge records in their order; the ledger remembers the answers."""
     found = np.full(len(digests), UNKNOWN, np.int8)
     rows = np.flatnonzero(stamps.sound)
-    groups = _groups(stamps.producers[rows])
-    if not _fits(ledger, stamps, [(int(stamps.producers[rows[group[0]]]), len(group)) for group in groups]):
+    if not len(rows):
+        return found
+    groups = _groups(stamps, rows)
+    if not _fits(ledger, stamps, groups):
         _one_by_one(ledger, stamps, digests, rows, found)
         return found
-    newest: list[tuple[int, str, Recent]] = []
-    for group in groups:
-        mine = rows[group]
-        name = stamps.names[int(stamps.producers[mine[0]])]
-        recent = ledger.recent(name, int(stamps.epochs[mine[0]]))
-        before = recent.cost
-        found[mine] = _of_producer(recent, stamps.epochs[mine], stamps.txns[mine], stamps.seqs[mine], digests[mine])
-        ledger.note_cost(recent.cost - before)
+    newest: dict[int, int] = {}
+    plain = np.ones(len(found), bool)
+    for place in np.flatnonzero(groups.counts > FEW).tolist():
+        mine = groups.rows[groups.starts[place] : groups.starts[place] + groups.counts[place]]
+        producer = int(stamps.producers[mine[0]])
+        recent = ledger.recent(stamps.names[producer], int(stamps.epochs[mine[0]]))
+        txns, seqs = stamps.txns[mine], stamps.seqs[mine]
+        rising = _rising(recent, stamps.epochs[mine], txns, seqs)
+        if rising is None:
+            continue
+        plain[mine] = False
+        found[mine] = _in_runs(recent, rising, txns, seqs, digests[mine])
         fresh = mine[found[mine] == _FRESH]
         if len(fresh):
-            newest.append((int(fresh[-1]), name, recent))
-    for _, name, recent in sorted(newest, key=lambda last: last[0]):
+            newest[producer] = int(fresh[-1])
+    _in_order(ledger, stamps, digests, rows[plain[rows]], (found, newest))
+    # Without a fresh id, a producer costs what it did.
+    for producer in sorted(newest, key=newest.__getitem__):
+        name = stamps.names[producer]
+        recent = ledger.recent(name, 0)
+        ledger.charge(recent)
         ledger.note_fresh(name, recent)
     return found
 
 
-def _groups(producers: NDArray[np.int64]) -> list[NDArray[np.int64]]:
-    """The places of each producer's records, in their order."""
-    if not len(producers):
-        return []
+class _Groups(NamedTuple):
+    """The rows of each producer, in their order, one producer after the other."""
+
+    rows: NDArray[np.int64]
+    starts: NDArray[np.int64]
+    counts: NDArray[np.int64]
+
+
+def _groups(stamps: Stamps, rows: NDArray[np.int64]) -> _Groups:
+    producers = stamps.producers[rows]
     order = np.argsort(producers, kind="stable")
-    return np.split(order, np.flatnonzero(np.diff(producers[order])) + 1)
+    starts = np.append(0, np.flatnonzero(np.diff(producers[order])) + 1)
+    return _Groups(rows[order], starts, np.diff(np.append(starts, len(rows))))
 
 
-def _fits(ledger: Ledger, stamps: Stamps, counts: list[tuple[int, int]]) -> bool:
+def _fits(ledger: Ledger, stamps: Stamps, groups: _Groups) -> bool:
     """Whether the ledger stays below its bound at every record, whatever the verdicts are."""
-    limits, most = ledger.limits, ledger.size_bytes
-    if most + sum(count for _, count in counts) * (RANGE_COST + HASH_COST) + _names(stamps) <= limits.ledger_bytes:
-        return True
-    for producer, count in counts:
-        known = ledger.known(stamps.names[producer])
-        ranges, hashes = known or (0, 0)
-        if known is None:
-            most += PRODUCER_COST + len(stamps.names[producer].encode())
-        most += RANGE_COST * min(count, limits.recent_ids - ranges)
-        most += HASH_COST * min(count, limits.hashes - hashes)
+    limits = ledger.limits
+    names = [stamps.names[producer] for producer in stamps.producers[groups.rows[groups.starts]].tolist()]
+    known = [ledger.known(name) for name in names]
+    before = np.array([_NEW if recent is None else _figures(recent) for recent in known], np.int64)
+    charged, ranges, ids, hashes, lowest, top, peaks = before.T
+    txns = stamps.txns[groups.rows]
+    lowest = np.minimum(lowest, np.minimum.reduceat(txns, groups.starts))
+    top = np.maximum(top, np.maximum.reduceat(txns, groups.starts))
+    peaks = peaks + np.add.reduceat(stamps.seqs[groups.rows], groups.starts)
+    # Each figure at its highest, as if all records were fresh, no two of them made one range, and none had gone yet;
+    # there may be more ids than the limit, since it may have been higher.
+    ranges, ids = (np.maximum(held, np.minimum(held + groups.counts, limits.recent_ids)) for held in (ranges, ids))
+    hashes = np.minimum(hashes + groups.counts, limits.hashes)
+    costs = range_costs(ranges, top - lowest, peaks, ids) + HASH_COST * hashes
+    new = sum(PRODUCER_COST + len(name.encode()) for name, recent in zip(names, known, strict=True) if recent is None)
+    most = ledger.size_bytes + new + int((costs - charged).sum())
     return most <= limits.ledger_bytes
 
 
-def _names(stamps: Stamps) -> int:
-    return sum(PRODUCER_COST + len(name.encode()) for name in stamps.names)
+# The figures of a producer that is new: anything is lower than its lowest transaction.
+_NEW = (0, 0, 0, 0, MAX_LONG, 0, 0)
+
+
+def _figures(recent: Recent) -> tuple[int, ...]:
+    """Its cost, and what that follows from: counts of ranges, ids and hashes, both ends of its transactions, peaks."""
+    ranges, hashes = len(recent.lasts) - recent.head, min(len(recent.digests), recent.hashes)
+    return (recent.charged, ranges, recent.count, hashes, recent.txns[recent.head], recent.top_txn, recent.peaks)
 
 
 def _one_by_one(
@@ -95,32 +125,51 @@ def _one_by_one(
         found[row] = _PLACES[ledger.judge(Identity(stamps.names[producer], epoch, txn, seq), digest)]
 
 
-def _of_producer(
-    recent: Recent,
-    epochs: NDArray[np.int64],
-    txns: NDArray[np.int64],
-    seqs: NDArray[np.int64],
+def _in_order(
+    ledger: Ledger,
+    stamps: Stamps,
     digests: NDArray[np.int64],
-) -> NDArray[np.int8]:
-    """Judge the records of one producer."""
-    if len(txns) > FEW and (epochs == recent.epoch).all():
-        lowest = min(int(txns.min()), recent.top_txn) if recent.top_txn >= 0 else int(txns.min())
-        if int(txns.max()) - lowest < WIDEST:
-            ids = ((txns - lowest) << SEQ_BITS) | seqs
-            top = -1 if recent.top_txn < 0 else ((recent.top_txn - lowest) << SEQ_BITS) | recent.top_seq
-            rising = ids > np.maximum.accumulate(np.append(top, ids[:-1]))
-            if rising.sum() * 4 >= len(ids) * 3:
-                return _in_runs(recent, rising, txns, seqs, digests)
-    found = np.empty(len(txns), np.int8)
-    for row, (epoch, txn, seq, digest) in enumerate(
-        zip(epochs.tolist(), txns.tolist(), seqs.tolist(), digests.tolist(), strict=True)
+    rows: NDArray[np.int64],
+    answers: tuple[NDArray[np.int8], dict[int, int]],
+) -> None:
+    """Judge the records of any producers one after the other: the verdicts, and the last fresh row of each producer."""
+    found, newest = answers
+    held: dict[int, Recent] = {}
+    places: list[int] = []
+    columns = (stamps.producers, stamps.epochs, stamps.txns, stamps.seqs, digests)
+    for row, producer, epoch, txn, seq, digest in zip(
+        rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
     ):
-        if epoch < recent.epoch:
-            found[row] = _PLACES[Verdict.OLD_EPOCH]
-            continue
-        recent.epoch = epoch
-        found[row] = _PLACES[recent.judge(txn, seq, digest)]
-    return found
+        recent = held.get(producer)
+        if recent is None:
+            recent = held[producer] = ledger.recent(stamps.names[producer], epoch)
+        if epoch != recent.epoch:
+            if epoch < recent.epoch:
+                places.append(_PLACES[Verdict.OLD_EPOCH])
+                continue
+            recent.epoch = epoch
+        verdict = recent.judge(txn, seq, digest)
+        if verdict is Verdict.FRESH:
+            newest[producer] = row
+            places.append(_FRESH)
+        else:
+            places.append(_PLACES[verdict])
+    found[rows] = places
+
+
+def _rising(
+    recent: Recent, epochs: NDArray[np.int64], txns: NDArray[np.int64], seqs: NDArray[np.int64]
+) -> NDArray[np.bool_] | None:
+    """Which ids of one producer are higher than all before; nothing where runs do not pay."""
+    if (epochs != recent.epoch).any():
+        return None
+    lowest = min(int(txns.min()), recent.top_txn) if recent.top_txn >= 0 else int(txns.min())
+    if int(txns.max()) - lowest >= WIDEST:
+        return None
+    ids = ((txns - lowest) << SEQ_BITS) | seqs
+    top = -1 if recent.top_txn < 0 else ((recent.top_txn - lowest) << SEQ_BITS) | recent.top_seq
+    rising: NDArray[np.bool_] = ids > np.maximum.accumulate(np.append(top, ids[:-1]))
+    return rising if rising.sum() * 4 >= len(ids) * 3 else None
 
 
 def _in_runs(
@@ -135,9 +184,10 @@ def _in_runs(
     falls = np.flatnonzero(~rising)
     high_txns, high_seqs, high_digests = txns[rising], seqs[rising], digests[rising]
     # An id goes on from the one before it among those that rise; of the first, that is the highest known.
-    follows = (high_txns == np.append(recent.top_txn, high_txns[:-1])) & (
-        high_seqs == np.append(recent.top_seq, high_seqs[:-1]) + 1
-    )
+    same_txn = high_txns == np.append(recent.top_txn, high_txns[:-1])
+    before = np.append(recent.top_seq, high_seqs[:-1])
+    follows = same_txn & (high_seqs == before + 1)
+    peaks = np.append(0, (high_seqs - np.where(same_txn, before, 0)).cumsum())
     # So many that rise stand before each fall: there a run ends, and a piece of a range with it.
     cuts = falls - np.arange(len(falls))
     ends_of_runs = np.append(cuts, len(high_txns))
@@ -159,6 +209,7 @@ def _in_runs(
                 piece_lasts[piece:until],
                 high_digests[start:end],
                 bool(joined[piece]),
+                int(peaks[end] - peaks[start]),
             )
             recent.extend(run, (int(high_txns[end - 1]), int(high_seqs[end - 1])))
         start, piece = end, until

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, cast
 from prometheus_client.registry import Collector
 from prometheus_client.utils import floatToGoString
 
-from pipeline.lanes.ledger import cost
+from pipeline.lanes.cost import cost
 from pipeline.lanes.record import LaneRecord, decode
 from pipeline.lanes.report import BUCKETS, LONGEST_SECONDS
 from pipeline.lanes.shuffled import LATE

@@ -13,9 +13,8 @@ from typing import TYPE_CHECKING, Any
 from rich.table import Table
 from rich.text import Text
 
-from pipeline.lanes.ledger import PRODUCER_COST
+from pipeline.lanes.cost import costs
 from pipeline.lanes.recall import recall
-from pipeline.lanes.recent import HASH_COST, RANGE_COST
 from pipeline.lanes.record import decode, lane_key
 from pipeline.lanes.topics import Topics
 
@@ -42,7 +41,7 @@ class Producer:
     hashes: int = 0
     bytes: int = 0
 
-    def add(self, held: ProducerState) -> None:
+    def add(self, held: ProducerState, cost: int) -> None:
         """Take in what one more lane holds."""
         self.lanes += 1
         self.epoch = max(self.epoch, held.epoch)
@@ -50,8 +49,7 @@ class Producer:
         self.ids += sum(held.lasts) - sum(held.firsts) + len(held.firsts)
         self.ranges += len(held.txns)
         self.hashes += len(held.digests)
-        self.bytes += PRODUCER_COST + len(self.name.encode())
-        self.bytes += RANGE_COST * len(held.txns) + HASH_COST * len(held.digests)
+        self.bytes += cost
 
 
 @dataclass
@@ -92,8 +90,8 @@ def gathered(settings: Settings, lanes: Iterable[LaneRecord]) -> State:
     for lane in lanes:
         state.lanes += 1
         before = state.ledger_bytes
-        for held in lane.producers:
-            state.producers.setdefault(held.producer_id, Producer(held.producer_id)).add(held)
+        for held, cost in zip(lane.producers, costs(lane.producers).tolist(), strict=True):
+            state.producers.setdefault(held.producer_id, Producer(held.producer_id)).add(held, cost)
         state.largest_lane_bytes = max(state.largest_lane_bytes, state.ledger_bytes - before)
         if lane.token is not None and lane.token.batch_id >= (-1 if state.batch is None else state.batch):
             state.batch = lane.token.batch_id
@@ -116,7 +114,7 @@ def bounds(settings: Settings) -> list[str]:
         f"a producer's newest dedup.recent_ids = {dedup.recent_ids} ids, {dedup.hashes} of them with a hash",
         (
             f"a lane's ledger is held below dedup.ledger_bytes = {dedup.ledger_bytes}: the oldest ids go first, but "
-            "never the newest one of a producer, which takes about 100 bytes"
+            "never the newest one of a producer, which takes about 70 bytes"
         ),
     ]
 

@@ -82,7 +82,7 @@ def _number(text: bytes | None, limit: tuple[re.Pattern[bytes], int]) -> int | N
 class _Producer:
     """The recent ids of one producer, rising, and the content of its newest ones."""
 
-    __slots__ = ("contents", "epoch", "floor", "ids", "ranges")
+    __slots__ = ("contents", "epoch", "floor", "ids", "peaks", "ranges")
 
     def __init__(self, epoch: int) -> None:
         self.epoch = epoch
@@ -90,12 +90,16 @@ class _Producer:
         self.ids: list[Id] = []
         self.contents: dict[Id, bytes] = {}
         self.ranges = 0
+        self.peaks = 0  # the highest place in each transaction, summed
 
     def insert(self, new: Id, content: bytes, hashes: int) -> None:
         insort(self.ids, new)
         place = bisect_left(self.ids, new)
         # The neighbours that continue a range with it: none makes one more, both make one less.
         self.ranges += 1 - (self._at(place - 1) == (new[0], new[1] - 1)) - (self._at(place + 1) == (new[0], new[1] + 1))
+        above, below = self._at(place + 1), self._at(place - 1)
+        if above is None or above[0] != new[0]:
+            self.peaks += new[1] - (below[1] if below is not None and below[0] == new[0] else 0)
         if len(self.ids) - place <= hashes:
             self.contents[new] = content
         if len(self.ids) > hashes:
@@ -104,6 +108,8 @@ class _Producer:
     def trim(self, keep: int) -> None:
         while len(self.ids) > keep:
             lowest = self.ids.pop(0)
+            if self.ids[0][0] != lowest[0]:
+                self.peaks -= lowest[1]
             self.ranges -= self._at(0) != (lowest[0], lowest[1] + 1)
             self.contents.pop(lowest, None)
             self.floor = lowest
@@ -157,4 +163,15 @@ class Model:
     def _cost(self, name: bytes, producer: _Producer) -> int:
         if not producer.ids:
             return 0
-        return 48 + len(name) + 24 * producer.ranges + 24 * min(self._limits.hashes, len(producer.ids))
+        inner = len(producer.ids) - producer.ranges
+        sums = (producer.ids[-1][0] - producer.ids[0][0], producer.peaks - inner, inner)
+        ranges = sum(_most_bytes(producer.ranges, total) for total in sums)
+        return 48 + len(name) + ranges + 8 * min(self._limits.hashes, len(producer.ids))
+
+
+def _most_bytes(count: int, total: int) -> int:
+    """Of so many numbers with this sum, at seven bits to a byte: how many may need one byte, two, three, and so on."""
+    taken = count
+    while total := total // 128:
+        taken += min(count, total)
+    return taken
