@@ -3,17 +3,25 @@
 from __future__ import annotations
 
 import ast
+import json
 import re
+import tomllib
 from typing import TYPE_CHECKING
 from urllib.parse import unquote
 
 import pytest
 
 import pages
+import pre_gen_project
+from answer_sets import SUPPORTED
 from conftest import PROJECT, ROOT, files
 
 if TYPE_CHECKING:
     from pathlib import Path
+
+    from conftest import Bake
+
+TRANSFORM = (PROJECT / "src/pipeline/flow/transform.py").read_text(encoding="utf-8")
 
 DOCUMENTS = sorted(
     [
@@ -24,17 +32,6 @@ DOCUMENTS = sorted(
         *PROJECT.glob("docs/*.md"),
     ]
 )
-YOURS = {
-    "CHANGELOG.md",
-    "pipeline.toml",
-    "schemas/",
-    "src/pipeline/flow/transform.py",
-    "src/pipeline/flow/windows.py",
-    "tests/spark/test_transform.py",
-    "tests/spark/test_windows.py",
-}
-
-
 @pytest.mark.parametrize("path", pages.pages(), ids=lambda path: path.name)
 def test_a_generated_page_is_up_to_date(path: Path) -> None:
     """After a change: `make docs`."""
@@ -88,12 +85,19 @@ def test_every_link_leads_somewhere(path: Path) -> None:
         assert not heading or heading in {re.sub(r"[^\w -]", "", line).lower().replace(" ", "-") for line in headings}
 
 
-def test_the_project_readme_says_what_is_yours() -> None:
-    """The same list as cruft's."""
-    text = (PROJECT / "README.md").read_text(encoding="utf-8")
-    [table] = re.findall(r"## What is yours\n\n(.*?)\n\n", text, re.DOTALL)
+@pytest.mark.parametrize("case", ["default", "minimal", "gitlab-mit"])
+def test_the_project_readme_says_what_is_yours(case: str, bake: Bake, tmp_path: Path) -> None:
+    """The skip list of cruft, in its order or not; without what the answers have taken away."""
+    project = bake(tmp_path, SUPPORTED[case])
+    [table] = re.findall(
+        r"## What is yours\n\n(.*?)\n\n", (project / "README.md").read_text(encoding="utf-8"), re.DOTALL
+    )
+    skip = tomllib.loads((project / "pyproject.toml").read_text(encoding="utf-8"))["tool"]["cruft"]["skip"]
 
-    assert set(re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)) == YOURS
+    named = re.findall(r"^\| `([^`]+)`", table, re.MULTILINE)
+    assert sorted(named) == sorted(
+        f"{name}/" if (project / name).is_dir() else name for name in skip if (project / name).exists()
+    )
 
 
 def test_the_transform_is_short_enough_to_be_read_first() -> None:
@@ -109,6 +113,19 @@ def test_the_example_in_a_readme_is_python(path: Path) -> None:
         ast.parse(
             example if example.startswith("def") else f"def f():\n{re.sub('^', ' ', example, flags=re.MULTILINE)}"
         )
+
+
+@pytest.mark.parametrize("path", [ROOT / "README.md", PROJECT / "README.md"], ids=["template", "project"])
+def test_the_example_in_a_readme_fits_the_schemas(path: Path) -> None:
+    """Other columns than a topic's schema has would stop the pipeline of whoever copies it."""
+    [example] = re.findall(r"```python\n(.*?)```", path.read_text(encoding="utf-8"), re.DOTALL)
+    written = re.findall(r'output\("(\w+)", key="\w+", value=record\(([^()]*)\)\)', example)
+
+    assert [topic for topic, _ in written] == list(pre_gen_project.OUTPUT_TOPICS)
+    for topic, columns in written:
+        schema = json.loads((PROJECT / f"schemas/{topic}.avsc").read_text(encoding="utf-8"))
+        assert list(ast.literal_eval(f"[{columns}]")) == [field["name"] for field in schema["fields"]]
+        assert f'output("{topic}", key="account", value=record({columns}))' in TRANSFORM
 
 
 def test_exit_codes_in_the_readme_are_those_of_the_code() -> None:
