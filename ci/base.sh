@@ -6,7 +6,7 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 state=${CONTAINERS_STATE:-$PWD/build/containers}
 step=(timeout --kill-after=10 300)
-packages=python3,python3-venv,ca-certificates,openjdk-17-jre-headless,tini
+packages=python3,python3-venv,ca-certificates,default-jre-headless,tini
 mkdir -p "$state"
 
 named=$(sed -n 's/^ARG BASE=//p' '{{cookiecutter'*/Dockerfile)

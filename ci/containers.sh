@@ -6,7 +6,8 @@
 # with nothing installed, and an engine started from there: with its own socket and data, without firewall rules, gone with this
 # script however that ends. The Kafka image is pulled, or built from the pinned jars of the embedded broker and a Java runtime
 # from PyPI.
-# Where all that is impossible, `run` says so and succeeds without running the command; CONTAINERS=required makes it fail.
+# Where none of that can be tried (not root, or root that may not mount; no apt; not x86-64), `run` says so and succeeds without
+# running the command, unless CONTAINERS=required. What was tried and failed, an engine, a package, an image, is a failure.
 # Settings: KAFKA_IMAGE (else pulled or built), CONTAINERS_STATE (build/containers), CONTAINERS_SECONDS (900, for the command),
 # PYTHON (.venv/bin/python, with the project's dependencies: after `make setup`).
 set -euo pipefail
@@ -29,7 +30,10 @@ started=
 mkdir -p "$state"
 
 say() { printf '== %s ==\n' "$*"; }
-cannot() { echo "$*" > "$state/why"; return 1; }
+# Why there are no containers: what cannot be tried here is skipped, what was tried and failed is not.
+cannot() { echo "$*" > "$state/cannot"; return 1; }
+failed() { echo "$*" > "$state/failed"; return 1; }
+why() { cat "$state/failed" "$state/cannot" 2> /dev/null || true; }
 # For testcontainers: no image of its own to clean up after killed tests (the engine's end does that), and this machine's
 # address, also where this machine is a container itself.
 alone() { export TESTCONTAINERS_RYUK_DISABLED=true TESTCONTAINERS_CONNECTION_MODE=docker_host; }
@@ -49,21 +53,22 @@ engine() {
 unpack_engine() {
     local package folder=$state/engine
     [ "$(id -u)" -eq 0 ] || cannot "no Docker engine answers, and only root can start one" || return 1
+    unshare --mount --net true 2> /dev/null || cannot "no Docker engine answers, and root may not mount here: none can be started" || return 1
     if ! command -v dockerd > /dev/null || ! command -v docker > /dev/null || ! command -v iptables > /dev/null; then
         can_fetch || return 1
         rm -rf "$folder"
         mkdir -p "$folder"
         for package in $engine_packages; do
             (cd "$folder" && fetch "$package" && dpkg-deb -x "$package"_*.deb .) \
-                || cannot "the package $package could not be fetched" || return 1
+                || failed "the package $package could not be fetched" || return 1
         done
         ln -s iptables-nft "$folder/usr/sbin/iptables"
     fi
 }
 
 can_fetch() {
-    [ "$(uname -m)" = x86_64 ] || cannot "no Docker engine answers, and images are built here on x86-64 only" || return 1
-    command -v apt-get > /dev/null || cannot "no Docker engine answers, and there is no apt to fetch one"
+    [ "$(uname -m)" = x86_64 ] || cannot "no Docker engine or no Kafka image is here, and both are made on x86-64 only" || return 1
+    command -v apt-get > /dev/null || cannot "no Docker engine or no Kafka image is here, and there is no apt to make one"
 }
 
 # What was unpacked, found by the engine and by its clients; last, so that what this machine has comes first.
@@ -83,14 +88,16 @@ start_engine() {
     local engine=$state/engine libraries=lib/x86_64-linux-gnu
     LD_LIBRARY_PATH=$engine/$libraries:$engine/usr/$libraries XTABLES_LIBDIR=$engine/usr/$libraries/xtables:/usr/$libraries/xtables \
         "$@" > "$state/dockerd.log" 2>&1 < /dev/null 9>&- &
-    echo $! > "$state/pid"
+    local pid=$!
+    echo "$pid" > "$state/pid"
     started=yes
     export DOCKER_HOST=unix://$sockets/docker.sock
     local until=$((SECONDS + engine_seconds))
     until answers; do
-        if ! ours || [ "$SECONDS" -gt "$until" ]; then
+        # By its number, not by `ours`: a process that was just forked still has the command line of this script.
+        if ! kill -0 "$pid" 2> /dev/null || [ "$SECONDS" -gt "$until" ]; then
             tail -n 20 "$state/dockerd.log"
-            cannot "a Docker engine was started, but does not answer"
+            failed "a Docker engine was started, but does not answer"
             return 1
         fi
         sleep 0.2
@@ -152,14 +159,14 @@ image() {
 build_image() {
     local context=$state/kafka root=$state/kafka/rootfs
     can_fetch || return 1
-    rootfs "$context" || cannot "busybox-static could not be fetched, or this machine has no glibc" || return 1
+    rootfs "$context" || failed "busybox-static could not be fetched, or this machine has no glibc" || return 1
     mkdir -p "$root"/opt/kafka/{bin,libs} "$root/var/lib/kafka/data"
-    runtime || cannot "the Java runtime could not be fetched from the package index" || return 1
-    jars || cannot "Kafka's jars could not be fetched" || return 1
+    runtime || failed "the Java runtime could not be fetched from the package index" || return 1
+    jars || failed "Kafka's jars could not be fetched" || return 1
     cp ci/images/kafka/run "$root/opt/kafka/run"
     cp ci/images/kafka/kafka-broker-api-versions.sh "$root/opt/kafka/bin/"
     quietly image "${step[@]}" docker build --quiet --tag "$KAFKA_IMAGE" --file ci/images/kafka/Dockerfile "$context" \
-        || cannot "the Kafka image could not be built"
+        || failed "the Kafka image could not be built"
 }
 
 runtime() {
@@ -182,7 +189,7 @@ jars() {
 
 ready() {
     local from=$SECONDS
-    rm -f "$state/why"
+    rm -f "$state/cannot" "$state/failed"
     if engine && image; then
         say "containers: $(ours && echo "an engine of our own" || echo "the engine that runs here"), $KAFKA_IMAGE," \
             "ready after $((SECONDS - from)) s"
@@ -199,9 +206,12 @@ run() {
     trap 'exit 130' INT
     trap 'exit 143' TERM HUP
     if ! ready; then
-        say "container tests SKIPPED: $(cat "$state/why" 2> /dev/null || echo "see above")"
-        [ "${CONTAINERS:-}" != required ] || exit 1
-        exit 0
+        if [ -e "$state/cannot" ] && [ "${CONTAINERS:-}" != required ]; then
+            say "container tests SKIPPED: $(why)"
+            exit 0
+        fi
+        say "container tests FAILED: $(why)"
+        exit 1
     fi
     timeout --kill-after=30 "$seconds" "$@" 9>&- || {
         code=$?
@@ -212,7 +222,7 @@ run() {
 
 up() {
     ready || {
-        say "no containers: $(cat "$state/why")"
+        say "no containers: $(why)"
         [ -z "$started" ] || down
         exit 1
     }
@@ -220,7 +230,7 @@ up() {
 }
 
 usage() {
-    sed -n '2,12s/^# //p' "$0"
+    sed -n '2,13s/^# //p' "$0"
     exit 2
 }
 

@@ -74,7 +74,10 @@ def question(name: str) -> str:
     """Describe one question."""
     prompt, rule, default = QUESTIONS["__prompts__"][name], pre_gen_project.RULES[name], QUESTIONS[name]
     if isinstance(default, str):
-        lines = [f"{prompt}.", "", f"- Default: `{default}`", f"- Rule: {rule.text}", f"- Example: `{rule.example}`"]
+        lines = [f"{prompt}.", "", f"- Default: `{default}`", f"- Rule: {rule.text}"]
+        if name in pre_gen_project.ALSO:
+            lines += [f"- And: {pre_gen_project.ALSO[name]}"]
+        lines += [f"- Example: `{rule.example}`"]
     else:
         lines = [f"{prompt['__prompt__']}.", "", "| answer | what it gives | files left out |", "|---|---|---|"]
         lines += [choice(name, answer, prompt[answer]) for answer in default]

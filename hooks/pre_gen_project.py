@@ -27,6 +27,7 @@ SLUG_LENGTHS = range(2, 51)
 NAME_LENGTHS = range(1, 61)
 TEXT_LENGTHS = range(1, 501)
 LONGEST_TOPIC = 249  # Kafka names a folder after topic and partition; file systems end at 255
+VISIBLE = {"L", "N", "P", "S"}  # letters, digits, punctuation, symbols: not spaces, controls, marks of no width
 SHOWN = 60  # characters of a refused answer that are echoed
 
 # The topics that the example's transform writes; a source among them would feed itself.
@@ -100,8 +101,8 @@ def is_name(answer: str) -> bool:
 
 
 def is_free_text(answer: str) -> bool:
-    """Accept any text: the files that hold it quote it."""
-    return len(answer) in TEXT_LENGTHS and one_line(answer).strip() != ""
+    """Accept any text in which there is something to see: the files that hold it quote it."""
+    return len(answer) in TEXT_LENGTHS and any(unicodedata.category(char)[0] in VISIBLE for char in answer)
 
 
 def is_topic(answer: str) -> bool:
@@ -110,15 +111,13 @@ def is_topic(answer: str) -> bool:
 
 
 def topic_problems(slug: str, source: str) -> Iterator[str]:
-    """Demand one role for each topic, also under the names that metrics give it, where "." is "_"."""
-    topics = {*OUTPUT_TOPICS, f"{source}.dead-letters", f"{slug}.{source}.lanes"}
-    clash = [topic for topic in topics if topic.replace(".", "_") == source.replace(".", "_")]
-    if clash:
+    """Demand that the pipeline does not read what it writes, and that all topics named after the source can exist."""
+    if source in OUTPUT_TOPICS:
         yield (
-            f"source_topic = {shown(source)}: must not be {clash[0]}, which the pipeline itself writes; "
+            f"source_topic = {shown(source)}: must not be {source}, which the pipeline itself writes; "
             "for example: payments"
         )
-    longest = max(topics, key=len)
+    longest = max(f"{source}.dead-letters", f"{slug}.{source}.lanes", key=len)
     if len(longest) > LONGEST_TOPIC:
         yield (
             f"source_topic = {shown(source)}: must be shorter: the topic named after it, of {len(longest)} characters, "
@@ -138,7 +137,12 @@ def derived(answers: Mapping[str, str]) -> dict[str, str]:
 
 def one_line(text: str) -> str:
     """Put text on one line without control characters: package metadata takes a line break for a new header."""
-    return "".join(char for char in " ".join(text.split()) if char >= " ")
+    return " ".join("".join(char for char in text if char.isspace() or not is_control(char)).split())
+
+
+def is_control(char: str) -> bool:
+    """Know the control characters of ASCII, DEL among them, and those above, which steer terminals as well."""
+    return char < " " or "\x7f" <= char <= "\x9f"
 
 
 def quoted(text: str) -> str:
@@ -157,7 +161,18 @@ def choice(name: str) -> Rule:
     return Rule(f"one of {', '.join(CHOICES[name])}", CHOICES[name][0], CHOICES[name].__contains__)
 
 
-FREE_TEXT = f"text of 1 to {TEXT_LENGTHS[-1]} characters, not only spaces, with no brace beside a brace, % or #"
+FREE_TEXT = (
+    f"text of 1 to {TEXT_LENGTHS[-1]} characters, not only such as cannot be seen, with no brace beside a brace, % or #"
+)
+
+# What the rule of an answer cannot say, since other answers have a part in it; the options page repeats it.
+ALSO = {
+    "source_topic": (
+        f"not `{'` or `'.join(OUTPUT_TOPICS)}`, which the example writes: the pipeline would feed itself; and so short "
+        "that neither `<source_topic>.dead-letters` nor `<project_slug>.<source_topic>.lanes` passes Kafka's "
+        f"{LONGEST_TOPIC} characters"
+    ),
+}
 
 RULES = {
     "project_name": Rule(

@@ -39,6 +39,7 @@ SUPPORTED: dict[str, dict[str, str]] = {
         "description": "d" * 500,
         "author": "é" * 500,
         "source_topic": "T" * 192,
+        "monitoring": "none",  # with containers
     },
     "shortest": {
         "project_name": "Z",
@@ -46,6 +47,7 @@ SUPPORTED: dict[str, dict[str, str]] = {
         "description": "-",
         "author": "i",
         "source_topic": "t",
+        "containers": "none",  # with monitoring
     },
 }
 
@@ -94,6 +96,7 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
             "is a Windows device": "con",
             "is a numbered Windows device": "com1",
             "is a product": "{{ 7*7 }}",
+            "is a class": "{{ cookiecutter.__class__ }}",
             "is empty": "",
             "is a dot": ".",
             "is two dots": "..",
@@ -144,6 +147,9 @@ REFUSED: dict[str, tuple[dict[str, str], str]] = {
             "is empty": "",
             "is only spaces": " \n\t ",
             "is only control characters": "\x00\x07",
+            "is only later control characters": "\x7f\x80\x9f",
+            "is only of no width": "\u200b\u200d\ufeff\u2060",
+            "is only combining marks": "\u0301\u0308",
             "is 501 characters": "t" * 501,
             "makes Jinja of Jinja": "{{ '{{' }} 7*7 }}",
             "makes a Jinja block": "{{ '{%' }} raw %}",

@@ -31,6 +31,8 @@ trap 'rm "$PLAY/engine"; exit 0' TERM
 touch "$PLAY/engine"
 while :; do sleep 0.1; done
 """
+# The same, without any image: none here, none to be pulled.
+IMAGELESS = DOCKER.replace("[ -e", 'case "$1 $2" in "image inspect" | pull*) exit 1 ;; esac\n[ -e')
 BROKEN = "#!/bin/sh\necho no room\nexit 1\n"
 
 
@@ -46,6 +48,7 @@ class Play:
             "ip": "#!/bin/sh\n",
             "iptables": "#!/bin/sh\n",
             "id": "#!/bin/sh\necho 0\n",
+            "unshare": "#!/bin/sh\n",
         }.items():
             self.program(name, text)
 
@@ -175,17 +178,31 @@ def test_no_engine_outlives_the_script_that_is_killed(play: Play, number: signal
     assert not sockets.exists(), "the next run clears away what a killed one has left"
 
 
-def test_a_user_who_is_not_root_is_told_so_and_nothing_is_run(play: Play) -> None:
-    """Visibly, and without a failure; unless containers are required."""
-    play.program("id", "#!/bin/sh\necho 1000\n")
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [
+        ({"id": "#!/bin/sh\necho 1000\n"}, "no Docker engine answers, and only root can start one"),
+        ({"unshare": BROKEN}, "no Docker engine answers, and root may not mount here"),
+        ({"docker": IMAGELESS, "uname": "#!/bin/sh\necho aarch64\n"}, "no Docker engine or no Kafka image is here"),
+    ],
+    ids=["not root", "root in a cage", "another machine"],
+)
+def test_what_cannot_be_tried_is_skipped_and_the_reason_is_told(
+    play: Play, programs: dict[str, str], reason: str
+) -> None:
+    """Visibly, without a failure, and nothing is run; unless containers are required."""
+    for name, text in programs.items():
+        play.program(name, text)
 
     code, said = play.run("touch", str(play.folder / "ran"))
 
-    assert "container tests SKIPPED: no Docker engine answers, and only root can" in said
+    assert f"container tests SKIPPED: {reason}" in said
     assert code == 0
-    assert play.run("true", CONTAINERS="required")[0] == 1
+    code, said = play.run("touch", str(play.folder / "ran"), CONTAINERS="required")
+    assert f"container tests FAILED: {reason}" in said
+    assert code == 1
     assert not (play.folder / "ran").exists()
-    assert not play.engine_was_started
+    assert not play.engine_answers
 
 
 def test_a_run_does_not_wait_for_ever_for_another(play: Play) -> None:
@@ -200,15 +217,28 @@ def test_a_run_does_not_wait_for_ever_for_another(play: Play) -> None:
     assert not play.engine_was_started
 
 
-def test_an_engine_that_does_not_start_is_shown_with_its_last_words(play: Play) -> None:
-    """A machine may forbid it."""
-    play.program("dockerd", BROKEN)
+@pytest.mark.parametrize(
+    ("programs", "reason"),
+    [
+        ({"dockerd": BROKEN}, "a Docker engine was started, but does not answer"),
+        ({"docker": IMAGELESS, "apt-get": BROKEN}, "busybox-static could not be fetched"),
+    ],
+    ids=["engine", "image"],
+)
+def test_what_was_tried_and_failed_is_a_failure_shown_with_its_last_words(
+    play: Play, programs: dict[str, str], reason: str
+) -> None:
+    """Or a broken build of the image would pass for a machine without containers."""
+    for name, text in programs.items():
+        play.program(name, text)
 
-    code, said = play.run("true")
+    code, said = play.run("touch", str(play.folder / "ran"))
 
-    assert code == 0
+    assert code == 1
     assert "no room\n" in said
-    assert "container tests SKIPPED: a Docker engine was started, but does not answer" in said
+    assert f"container tests FAILED: {reason}" in said
+    assert not (play.folder / "ran").exists()
+    assert not play.engine_answers
 
 
 def test_up_and_down_are_a_pair_and_down_stops_no_other_process(play: Play) -> None:

@@ -30,13 +30,35 @@ def test_the_project_passes_its_own_checks_and_unit_tests(
     make(bake(tmp_path, SUPPORTED[case]), "check", "unit", "ARGS=-m 'not thorough'", case=case, capfd=capfd)
 
 
+@pytest.mark.timeout(300)
+def test_a_new_user_changes_the_transform_and_its_test_and_runs_it_without_kafka(
+    bake: Bake, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """As the README says it: edit the two files, `make transform`."""
+    project = bake(tmp_path)
+    edit(project / "src/pipeline/flow/transform.py", 'Decimal("0.01")', 'Decimal("0.02")')
+    edit(project / "tests/spark/test_transform.py", 'Decimal("2.5")', "Decimal(5)")
+    readme = (project / "README.md").read_text(encoding="utf-8")
+    assert "Edit `transform.py`" in readme
+    assert "Run its test: `make transform`." in readme
+
+    make(project, "transform", case="default", capfd=capfd)
+
+
+def edit(path: Path, old: str, new: str) -> None:
+    """Replace what stands there once."""
+    text = path.read_text(encoding="utf-8")
+    assert text.count(old) == 1, old
+    path.write_text(text.replace(old, new), encoding="utf-8")
+
+
 @pytest.mark.whole
 @pytest.mark.timeout(1500)
 @pytest.mark.parametrize("case", ["default", "minimal"])
 def test_the_project_passes_all_its_own_tests(
     case: str, bake: Bake, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
-    """`make test`, on a real broker; the largest and the smallest set of files."""
+    """`make test`, on a real broker; the project that most users make, and the one with the fewest files."""
     make(bake(tmp_path, SUPPORTED[case]), "test", case=case, capfd=capfd)
 
 

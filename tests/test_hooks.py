@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 import tomllib
+import unicodedata
 from types import ModuleType
 from typing import TYPE_CHECKING
 
@@ -102,8 +103,11 @@ def test_quoted_text_is_what_toml_reads(text: str) -> None:
 
 @given(st.text(st.characters(codec="utf-8")))
 def test_text_on_one_line_starts_no_header(text: str) -> None:
-    """Package metadata is parted by line ends."""
-    assert len(pre_gen_project.one_line(text).splitlines()) <= 1
+    """Package metadata is parted by line ends, and a terminal is steered by control characters."""
+    line = pre_gen_project.one_line(text)
+
+    assert len(line.splitlines()) <= 1
+    assert not [char for char in line if unicodedata.category(char) == "Cc"]
 
 
 def test_ten_questions_at_most_each_with_a_prompt_and_a_rule() -> None:

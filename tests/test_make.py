@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 import re
 import subprocess
+import sys
 from typing import TYPE_CHECKING
 
 import pytest
@@ -73,6 +74,27 @@ def test_every_command_is_in_the_help(folder: Path) -> None:
     assert set(shown) == set(" ".join(phony).split()) - {"tools", "tidy"}
 
 
+def test_a_project_is_baked_by_hand_with_any_answers_into_any_folder(tmp_path: Path) -> None:
+    """`make bake`; a second one into the same folder is refused and changes nothing."""
+    given = ["ANSWERS=project_name='Card fraud' license=MIT containers=none", f"INTO={tmp_path}/new/folder"]
+    with_this_python = [f"VENV={sys.prefix}", "-o", f"{sys.prefix}/.ready"]
+
+    run = make(ROOT, "bake", *with_this_python, *given)
+
+    project = tmp_path / "new/folder/card_fraud"
+    assert run.returncode == 0, run.stderr
+    assert "cd card_fraud" in run.stdout
+    assert [path.name for path in tmp_path.rglob("card_fraud")] == ["card_fraud"]
+    assert (project / "README.md").read_text(encoding="utf-8").startswith("# Card fraud\n")
+    assert (project / "LICENSE").read_text(encoding="utf-8").startswith("MIT License\n")
+    assert not (project / "Dockerfile").exists()
+    (project / "README.md").write_text("mine", encoding="utf-8")
+    again = make(ROOT, "bake", *with_this_python, *given)
+    assert again.returncode != 0
+    assert "already exists" in again.stdout + again.stderr
+    assert (project / "README.md").read_text(encoding="utf-8") == "mine"
+
+
 @pytest.mark.parametrize("path", WORKFLOWS, ids=lambda path: str(path.relative_to(ROOT)))
 def test_a_workflow_runs_commands_that_exist(path: Path) -> None:
     """The same ones as by hand."""
@@ -84,6 +106,14 @@ def test_a_workflow_runs_commands_that_exist(path: Path) -> None:
     commands += re.findall(r"^make (\S+)", (ROOT / ".ci/run").read_text(encoding="utf-8"), re.MULTILINE)
     assert commands
     assert [goal for goal in commands if not re.search(rf"^{goal}:", makefile, re.MULTILINE)] == []
+
+
+def test_ci_ends_with_the_container_tests_and_the_image_on_one_engine() -> None:
+    """To start an engine twice takes a minute more."""
+    script = (ROOT / ".ci/run").read_text(encoding="utf-8")
+
+    assert re.findall(r"ci/containers\.sh run (.*)", script) == ["make container-test image-test"]
+    assert script.rstrip().endswith("make container-test image-test")
 
 
 @pytest.mark.parametrize("path", [*WORKFLOWS[:2], SETUP], ids=lambda path: str(path.relative_to(ROOT)))

@@ -72,6 +72,53 @@ def test_kafka_has_one_version_everywhere() -> None:
     assert f"name: {image}\n" in (PROJECT / ".gitlab-ci.yml").read_text(encoding="utf-8")
 
 
+@pytest.mark.parametrize(
+    ("found", "folder"),
+    [("kafka-broker-api-versions", "."), ("kafka-broker-api-versions.sh", "opt")],
+    ids=["Confluent's image", "Apache's image"],
+)
+def test_the_health_check_of_kafka_finds_the_program_of_both_images(found: str, folder: str, tmp_path: Path) -> None:
+    """One has it on the path, the other in /opt/kafka."""
+    [kind, line] = services()["kafka"]["healthcheck"]["test"]
+    (tmp_path / "opt").mkdir()
+    program = tmp_path / folder / found
+    program.write_text('#!/bin/sh\necho "$0 $*"\n', encoding="utf-8")
+    program.chmod(0o755)
+
+    script = line.replace("$$", "$").replace("/opt/kafka/bin", str(tmp_path / "opt"))
+    done = subprocess.run(
+        ["/bin/sh", "-c", script], check=False, capture_output=True, text=True, env={"PATH": str(tmp_path)}
+    )
+
+    assert kind == "CMD-SHELL"
+    assert done.stdout == f"{program} --bootstrap-server localhost:19092\n", done.stderr
+
+
+@pytest.mark.parametrize(
+    ("source", "variables", "made"),
+    [
+        ("push", {"CI_COMMIT_BRANCH": "mine"}, 1),
+        ("push", {"CI_COMMIT_BRANCH": "mine", "CI_OPEN_MERGE_REQUESTS": "group/project!1"}, 0),
+        ("merge_request_event", {"CI_OPEN_MERGE_REQUESTS": "group/project!1"}, 1),
+        ("push", {"CI_COMMIT_TAG": "v1"}, 1),
+        ("schedule", {"CI_COMMIT_BRANCH": "main"}, 1),
+    ],
+    ids=["branch", "branch with a merge request", "merge request", "tag", "schedule"],
+)
+def test_gitlab_makes_one_pipeline_for_a_push(source: str, variables: dict[str, str], made: int) -> None:
+    """The first rule that holds decides, as GitLab's manual says."""
+    rules = yaml.safe_load((PROJECT / ".gitlab-ci.yml").read_text(encoding="utf-8"))["workflow"]["rules"]
+    given = {"CI_PIPELINE_SOURCE": source, **variables}
+
+    def holds(condition: str) -> bool:
+        terms = [re.fullmatch(r'\$(\w+)(?: == "(\w+)")?', term) for term in condition.split(" && ")]
+        assert all(terms), condition
+        return all(given.get(term[1], "") == term[2] if term[2] else term[1] in given for term in terms if term)
+
+    first = next((rule for rule in rules if holds(rule["if"])), {"when": "never"})
+    assert (first.get("when") != "never") == made
+
+
 def test_every_service_has_a_health_check_or_does_without_on_purpose() -> None:
     """That of the pipeline is in its image."""
     without = {name for name, service in services().items() if "healthcheck" not in service}

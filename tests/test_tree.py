@@ -69,6 +69,16 @@ def test_python_is_the_same_after_the_bake(bake: Bake, tmp_path: Path) -> None:
         assert (project / name).read_bytes() == (PROJECT / name).read_bytes()
 
 
+def test_the_windows_that_tests_keep_are_those_of_the_template() -> None:
+    """A user changes windows.py, and the template's own tests must not fail for it: they have a copy."""
+    own, kept = (
+        (PROJECT / name).read_text(encoding="utf-8").partition("from __future__")[2]
+        for name in ("src/pipeline/flow/windows.py", "tests/support/scoring.py")
+    )
+
+    assert kept == own
+
+
 def test_no_folder_is_copied_whole() -> None:
     """A pattern that matches a folder would let a second bake delete what the user put there."""
     patterns = json.loads((ROOT / "cookiecutter.json").read_text(encoding="utf-8"))["_copy_without_render"]

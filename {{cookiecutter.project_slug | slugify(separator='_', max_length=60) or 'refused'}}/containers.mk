@@ -5,13 +5,15 @@ BASE ?=
 BUILD_ARGS ?=
 # For the local stack: some services alone, with what they need.
 SERVICES ?=
+VERSION = $(shell sed -n 's/^version = "\(.*\)"$$/\1/p' pyproject.toml)
 REVISION = $(shell git rev-parse HEAD 2>/dev/null || echo unknown)
 COMPOSE = PIPELINE_IMAGE=$(IMAGE) docker compose --file compose.yaml $(addprefix --file ,$(wildcard ops/compose.yaml))
 
 .PHONY: image image-test stack-test up down logs
 
 image: ## build the image of the pipeline; another base or name: make image BASE=... IMAGE=...
-	docker build --tag $(IMAGE) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg REVISION=$(REVISION) $(BUILD_ARGS) .
+	docker build --tag $(IMAGE) $(if $(BASE),--build-arg BASE=$(BASE)) --build-arg VERSION=$(VERSION) \
+		--build-arg REVISION=$(REVISION) $(BUILD_ARGS) .
 
 image-test: $(READY) image ## build the image, and run it against a Kafka container: healthy, stopped in order, audit exact
 	PIPELINE_IMAGE=$(IMAGE) KAFKA=container $(RUN) -m pytest -m image tests/integration

@@ -33,7 +33,7 @@ DEFAULT = Path("build/package")
 ARCHIVE, MAIN = "environment.tar.gz", "main.py"
 # Every cluster has these, in its own version of Spark; they would be two thirds of the archive.
 OF_THE_CLUSTER = {"py4j", "pyspark"}
-# Only builds need it.
+# Only builds need it: the image is rid of it.
 TOOLS = {"setuptools"}
 LOCKED = re.compile(r"^(?P<requirement>[A-Za-z0-9][^\\#\n]*==[^\\\n]*?)\s*\\?$", re.MULTILINE)
 # Of no use where the program only runs, and a third of what is left.
@@ -41,12 +41,17 @@ LEFT_OUT = {"tests", "__pycache__", "include"}
 QUICK = 1  # of gzip: higher ones take several times as long for a tenth less
 
 
-def locked() -> dict[str, str]:
-    """Name and version of every package of the lock file that this machine has a use for."""
+def of_the_image() -> dict[str, str]:
+    """Name and version of every package of the lock file that an image with this system and this Python keeps."""
     text = (ROOT / "requirements.lock").read_text(encoding="utf-8")
     wanted = [Requirement(match["requirement"]) for match in LOCKED.finditer(text)]
     here = [need for need in wanted if need.marker is None or need.marker.evaluate()]
-    return {need.name: next(iter(need.specifier)).version for need in here if need.name not in OF_THE_CLUSTER | TOOLS}
+    return {need.name: next(iter(need.specifier)).version for need in here if need.name not in TOOLS}
+
+
+def locked() -> dict[str, str]:
+    """The same without what every cluster has itself."""
+    return {name: version for name, version in of_the_image().items() if name not in OF_THE_CLUSTER}
 
 
 def packages(wanted: Mapping[str, str]) -> Iterator[tuple[Path, str]]:

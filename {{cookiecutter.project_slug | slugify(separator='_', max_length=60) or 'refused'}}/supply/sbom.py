@@ -1,7 +1,9 @@
 """Write the bill of materials of the image: its Python packages and its jars, with versions and hashes, as CycloneDX.
 
-Taken from the lock file and the pins of the jars, so it tells what a build installs, wherever it is built. What the
-base image brings (Debian, Python, Java) is not in it.
+Taken from the lock file and the pins of the jars: what a build installs and keeps, for the system and the Python that
+this runs on. Those of the image are Linux and Python 3.11, unless you named another base: CI writes it on these. What
+the base image brings (Debian, Python, Java) is not in it, and neither is what the lock file holds for other systems, or
+for the build alone.
 
 Usage: python -m supply.sbom [build/sbom.cdx.json]
 """
@@ -15,16 +17,21 @@ from pathlib import Path
 from typing import Any
 
 from pipeline.local.jars import read_pins
+from supply.package import of_the_image
 
 ROOT = Path(__file__).resolve().parents[1]
 DEFAULT = Path("build/sbom.cdx.json")
 
 
 def packages() -> dict[str, Any]:
-    """Let cyclonedx-bom describe the Python packages of the lock file."""
+    """Let cyclonedx-bom describe the Python packages of the lock file, and keep those that the image has."""
     command = [sys.executable, "-m", "cyclonedx_py", "requirements", "--output-format", "JSON", "requirements.lock"]
     done = subprocess.run(command, check=True, capture_output=True, text=True, cwd=ROOT)
     described: dict[str, Any] = json.loads(done.stdout)
+    kept = [part for part in described["components"] if (part["name"], part["version"]) in of_the_image().items()]
+    names = {part["bom-ref"] for part in kept}
+    described["components"] = kept
+    described["dependencies"] = [entry for entry in described["dependencies"] if entry["ref"] in names]
     return described
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import tomllib
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -25,6 +26,8 @@ if TYPE_CHECKING:
 
 IMAGE = os.environ.get("PIPELINE_IMAGE", "")
 PAYMENTS = 2_000
+# It has 1.35 GB, most of it Spark, Java and Arrow. With pip's cache or a whole Java it would be more than this.
+LARGEST = 1_500_000_000
 SECOND = 1_000_000_000  # Docker counts in nanoseconds
 pytestmark = [
     pytest.mark.image,
@@ -45,11 +48,15 @@ class Image:
 
     def __init__(self, bootstrap: str) -> None:
         self._docker = DockerClient().client
-        self.attrs: dict[str, Any] = self._docker.images.get(IMAGE).attrs["Config"]
+        found: dict[str, Any] = self._docker.images.get(IMAGE).attrs
+        self.attrs: dict[str, Any] = found["Config"]
+        self.size: int = found["Size"]
         self.environ = {
             "PIPELINE_SOURCE__BOOTSTRAP": bootstrap,
             "PIPELINE_OUTPUT__REPLICATION": "1",
             "PIPELINE_METRICS__PORT": str(free_ports(1)[0].client),
+            # Nobody answers there: what would be downloaded when it runs, fails.
+            "PIPELINE_MAVEN": "http://127.0.0.1:9",
         }
 
     def start(self, *command: str, **given: Any) -> Container:
@@ -83,8 +90,17 @@ def image(broker: Broker) -> Image:
 
 def test_the_image_runs_as_nobody_special_and_tells_what_it_is(image: Image) -> None:
     assert image.run("-c", "import os; print(os.getuid())", entrypoint="python").strip() == "10001"
-    assert image.attrs["Labels"]["org.opencontainers.image.title"] == "pipeline"
+    labels = image.attrs["Labels"]
+    project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+    assert labels["org.opencontainers.image.title"] == "pipeline"
+    assert labels["org.opencontainers.image.version"] == project["version"]
     assert image.attrs["Entrypoint"][0] == "tini"
+
+
+def test_the_image_is_no_larger_than_it_must_be(image: Image, capsys: pytest.CaptureFixture[str]) -> None:
+    with capsys.disabled():
+        print(f"\nimage: {image.size / 1e9:.2f} GB")  # noqa: T201
+    assert image.size < LARGEST
 
 
 def test_the_image_provisions_runs_is_healthy_stops_when_asked_and_its_audit_is_exact(image: Image) -> None:

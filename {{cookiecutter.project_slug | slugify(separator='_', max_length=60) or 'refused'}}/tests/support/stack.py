@@ -11,11 +11,12 @@ import secrets
 import shutil
 import subprocess
 import sys
+from base64 import b64encode
 from functools import cached_property, partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple, Self
 from urllib.parse import urlencode
-from urllib.request import ProxyHandler, build_opener
+from urllib.request import ProxyHandler, Request, build_opener
 
 from tests.support.kafka import wait_until
 
@@ -26,6 +27,7 @@ if TYPE_CHECKING:
 
 ROOT = Path(__file__).parents[2]
 PORTS = ("KAFKA_PORT", "METRICS_PORT", "REGISTRY_PORT", "PROMETHEUS_PORT", "GRAFANA_PORT", "UI_PORT")
+PROFILE = ("--profile", "ui")
 LABEL = "com.docker.compose.project"
 # An image is built from its layers, or pulled; whatever takes longer than this hangs.
 COMMAND_SECONDS = 600.0
@@ -74,9 +76,9 @@ class Stack:
         return shutil.which("docker") is not None and not self._code("docker", "compose", "version")
 
     def up(self, services: Iterable[str]) -> None:
-        """Start these services with `make up`."""
+        """Start these services, and what they need, with `make up`."""
         self._started = True
-        self.make("up", f"SERVICES={' '.join(services)}")
+        self.make("up", f"SERVICES={' '.join(services)}", f"ARGS={' '.join(PROFILE)}")
 
     def down(self) -> None:
         """Remove all of it with `make down`, its data too."""
@@ -89,13 +91,14 @@ class Stack:
         return self._run("make", "--no-print-directory", f"VENV={sys.prefix}", "-o", str(ready), *arguments)
 
     def compose(self, *arguments: str) -> str:
-        """Call compose with the files of the project."""
+        """Call compose with the files of the project; without the profile it knows no user interface."""
         files = [str(path) for name in ("compose.yaml", "ops/compose.yaml") if (path := ROOT / name).exists()]
-        return self._run("docker", "compose", *(part for file in files for part in ("--file", file)), *arguments)
+        named = [part for file in files for part in ("--file", file)]
+        return self._run("docker", "compose", *named, *PROFILE, *arguments)
 
     @cached_property
     def services(self) -> dict[str, dict[str, Any]]:
-        """The services of a plain `make up`, as compose understands them."""
+        """All services, those of the profile `ui` too, as compose understands them."""
         found: dict[str, dict[str, Any]] = json.loads(self.compose("config", "--format", "json"))["services"]
         return found
 
@@ -129,6 +132,14 @@ class Stack:
             body = json.load(answer)
         assert body["status"] == "success", body
         return body["data"]
+
+    def grafana(self, path: str) -> Any:
+        """Ask the API of Grafana, as its administrator."""
+        address = f"http://{HOST}:{self.ports['GRAFANA_PORT']}/api/{path}"
+        named = b64encode(f"admin:{self.environ['GRAFANA_PASSWORD']}".encode()).decode()
+        request = Request(address, headers={"Authorization": f"Basic {named}"})
+        with build_opener(ProxyHandler({})).open(request, timeout=REQUEST_SECONDS) as answer:
+            return json.load(answer)
 
     def value(self, expr: str) -> float:
         """Return the one value of an expression at this moment; 0 if there is none."""

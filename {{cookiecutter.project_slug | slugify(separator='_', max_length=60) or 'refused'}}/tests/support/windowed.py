@@ -17,12 +17,12 @@ from confluent_kafka import Producer
 from pyspark.sql import functions as f
 from tests.support.job import App, new_app, spark_kept
 from tests.support.kafka import DEADLINE_SECONDS, QUIET
+from tests.support.scoring import windows as example
 
 from pipeline.flow.outputs import emit, output, record
 from pipeline.flow.recomputed import recomputed
 from pipeline.flow.spans import span, spans
 from pipeline.flow.spans import tumbling as minutes
-from pipeline.flow.windows import windows as example
 from pipeline.lanes.provision import provision
 from pipeline.lanes.record import decode
 from pipeline.local.malformed import stamp
@@ -66,13 +66,13 @@ def tumbling(settings: Settings) -> Function:
 
 
 def scoring(settings: Settings) -> Function:
-    """Return the project's own windows, with topics of the app."""
+    """Return the windows that the project began with, with topics of the app."""
 
     def renamed(topic: str, **given: Any) -> Output:
         return output(f"{settings.app.id}-{topic}", **given)
 
     def windows(events: DataFrame) -> DataFrame:
-        with patch("pipeline.flow.windows.output", renamed):
+        with patch("tests.support.scoring.output", renamed):
             return example(events)
 
     return windows

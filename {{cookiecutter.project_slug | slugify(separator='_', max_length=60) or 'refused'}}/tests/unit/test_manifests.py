@@ -56,8 +56,8 @@ def without_digest(document: Document) -> Document:
     return plain
 
 
-def test_there_are_overlays_for_two_places() -> None:
-    assert {path.name for path in JOBS} == {"production", "staging"}
+def test_there_is_an_overlay() -> None:
+    assert JOBS, "without one, the tests below would look at nothing"
 
 
 @pytest.mark.parametrize("folder", OVERLAYS, ids=lambda path: path.name)
@@ -137,7 +137,8 @@ def test_the_probes_ask_the_endpoint_on_its_port(folder: Path) -> None:
     driver = container(job(folder), "driver")
     [port] = [port["containerPort"] for port in driver["ports"] if port["name"] == "metrics"]
     assert f"\nEXPOSE {port}\n" in (ROOT / "Dockerfile").read_text(encoding="utf-8")
-    assert f"\nport = {port}\n" in (ROOT / "pipeline.toml").read_text(encoding="utf-8")
+    told = {entry["name"]: entry.get("value") for entry in driver["env"]}
+    assert told["PIPELINE_METRICS__PORT"] == str(port), "whatever pipeline.toml says"
     asked = {probe: driver[probe]["httpGet"] for probe in ("startupProbe", "livenessProbe", "readinessProbe")}
     assert {probe: http["path"] for probe, http in asked.items()} == {
         "startupProbe": "/healthz",

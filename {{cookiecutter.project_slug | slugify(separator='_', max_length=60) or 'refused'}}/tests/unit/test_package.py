@@ -45,7 +45,8 @@ def test_the_archive_holds_package_dependencies_jars_settings_and_schemas(packed
     assert "lib/pipeline/lanes/lane_record.avsc" in names
     assert "lib/prometheus_client/core.py" in names
     assert "project/pipeline.toml" in names
-    assert "project/schemas/payment.avsc" in names
+    schemas = {path.relative_to(ROOT).as_posix() for path in (ROOT / "schemas").rglob("*") if path.is_file()}
+    assert {f"project/{name}" for name in schemas} == {name for name in names if name.startswith("project/schemas/")}
     assert [name for name in names if name.startswith("jars/spark-") and "spark-sql-kafka" in name]
     assert not [name for name in names if "__pycache__" in name or name.startswith("lib/pyspark")]
 

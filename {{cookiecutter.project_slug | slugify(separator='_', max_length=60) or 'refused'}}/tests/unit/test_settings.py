@@ -108,6 +108,8 @@ def test_settings_are_frozen() -> None:
         ({"output__partitions": "many"}, "output.partitions", "'many'", "must be a whole number"),
         ({"output__partitions": 1.5}, "output.partitions", "1.5", "must be a whole number"),
         ({"output__partitions": True}, "output.partitions", "True", "must not be true or false"),
+        ({"output__partitions": 0}, "output.partitions", "0", "must be at least 1"),
+        ({"output__partitions": -1}, "output.partitions", "-1", "must be at least 1"),
         ({"output__partitions": 10_001}, "output.partitions", "10001", "must be at most 10000"),
         ({"output__replication": 0}, "output.replication", "0", "must be at least 1"),
         (
@@ -132,6 +134,7 @@ def test_settings_are_frozen() -> None:
         ({"windows__late": "keep"}, "windows.late", "'keep'", "must be 'drop', 'aside' or 'correct'"),
         ({"windows__late_topic": "a b"}, "windows.late_topic", "'a b'", "1 to 249 letters"),
         ({"transaction__timeout_ms": 999}, "transaction.timeout_ms", "999", "must be at least 1000"),
+        ({"transaction__timeout_ms": 900_001}, "transaction.timeout_ms", "900001", "must be at most 900000"),
         ({"transaction__chunk_rows": 0}, "transaction.chunk_rows", "0", "must be at least 1"),
         ({"transaction__connections": "few"}, "transaction.connections", "'few'", "must be 'all' or 'needed'"),
         ({"transaction__chunk_seconds": 0}, "transaction.chunk_seconds", "0", "must be more than 0"),
@@ -184,7 +187,8 @@ def test_addresses_of_all_usual_kinds_are_taken(bootstrap: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "bootstrap", ["", "kafka", "kafka:", ":9092", "kafka:0", "kafka:65536", "a:1,", "a:1, b:2", "a:1;b:2"]
+    "bootstrap",
+    ["", "kafka", "kafka:", ":9092", "kafka:0", "kafka:65536", "a:1,", "a:1, b:2", "a:1;b:2", "kafka:9092\n"],
 )
 def test_a_malformed_address_is_refused(bootstrap: str) -> None:
     assert "source.bootstrap = " in refused(source__bootstrap=bootstrap)

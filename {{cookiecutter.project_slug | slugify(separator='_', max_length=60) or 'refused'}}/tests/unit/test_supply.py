@@ -1,8 +1,9 @@
-"""The lock files hold all that pyproject.toml asks for, with hashes; the bill of materials names all of the image."""
+"""The lock files hold all that pyproject.toml asks for, with hashes; the bill of materials names what the image has."""
 
 from __future__ import annotations
 
 import re
+import sys
 import tomllib
 from pathlib import Path
 
@@ -18,6 +19,7 @@ from pipeline.local import jars
 from pipeline.local.jars import read_pins
 
 PIN = re.compile(r"^(?P<pin>[^\s#].*?) \\\n(?P<hashes>(?:    --hash=sha256:[0-9a-f]{64}(?: \\)?\n)+)", re.MULTILINE)
+LOCK = Path(ROOT, "requirements.lock").read_text(encoding="utf-8").splitlines()
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
 
 
@@ -56,13 +58,22 @@ def test_what_is_in_the_image_is_what_the_tests_ran_on() -> None:
     }
 
 
-def test_the_bill_of_materials_names_every_package_and_every_jar_with_its_hash() -> None:
-    parts = {part["purl"]: part for part in bill()["components"]}
-    assert {purl for purl in parts if purl.startswith("pkg:pypi/")} == {
-        f"pkg:pypi/{name}@{str(pin.specifier).removeprefix('==')}"
-        for name, found in pins("requirements.lock").items()
-        for pin in found
-    }
+def test_the_bill_of_materials_names_what_the_image_has_and_nothing_else_each_with_its_hash() -> None:
+    made = bill()
+    parts = {part["purl"]: part for part in made["components"]}
+    named = [part for purl, part in parts.items() if purl.startswith("pkg:pypi/")]
+    locked = pins("requirements.lock")
+    everywhere = {name for name, found in locked.items() if found[0].marker is None} - {"setuptools"}
+    names = [part["name"] for part in named]
+    assert len(names) == len(set(names)), "one version of each"
+    assert everywhere <= set(names) <= locked.keys() - {"setuptools"}
+    assert ("colorama" in names) == (sys.platform == "win32"), "what only another system needs is not in the image"
+    [numpy] = [pin for pin in locked["numpy"] if pin.marker is None or pin.marker.evaluate()]
+    assert f"pkg:pypi/numpy@{str(numpy.specifier).removeprefix('==')}" in parts
+    assert all(part["externalReferences"][0]["hashes"] for part in named)
+    assert {entry["ref"] for entry in made["dependencies"]} >= {part["bom-ref"] for part in parts.values()}
+    gone = {f"requirements-L{number}" for number, line in enumerate(LOCK, 1) if line.startswith("setuptools==")}
+    assert not gone & {entry["ref"] for entry in made["dependencies"]}
     for coordinate, sha256 in read_pins()["spark"].sha256.items():
         group, name, version = coordinate.split(":")
         assert parts[f"pkg:maven/{group}/{name}@{version}?type=jar"]["hashes"][0]["content"] == sha256
