@@ -1,7 +1,7 @@
 """`python -m bench.peer`: the pipeline as one of several on the same work, for a harness that knows only a command.
 
 It relays IN_TOPIC to OUT_TOPIC, deduplicated by the identity headers, with the settings as shipped, until SIGTERM. The
-environment says what and where: BOOTSTRAP, IN_TOPIC, OUT_TOPIC, PARTITIONS, PARALLELISM, STATE_DIR, MODE.
+environment says what and where: BOOTSTRAP, IN_TOPIC, OUT_TOPIC, PARTITIONS, STATE_DIR; PIPELINE_... is any setting.
 """
 
 from __future__ import annotations
@@ -38,8 +38,6 @@ def sections(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "partitions": int(environ.get("PARTITIONS", "8")),
             "replication": 1,
         },
-        # Repeats of the harness carry a new time: by their ids they are duplicates, by their content conflicts.
-        "dedup": {"hashes": 0},
         "codec": {"input": "bytes"},
         "spark": {"checkpoint": str(Path(environ["STATE_DIR"], "checkpoint"))},
         "metrics": {"port": 0},
