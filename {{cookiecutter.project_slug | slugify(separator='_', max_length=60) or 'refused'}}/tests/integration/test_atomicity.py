@@ -232,6 +232,10 @@ def test_a_whole_job_writes_batch_by_batch_one_transaction_each(broker: Broker, 
         assert len(whole) <= len(commits), place
 
 
+# The job has the cores meanwhile.
+PAUSE_SECONDS = 0.05
+
+
 class LiveReader:
     """Looks all the while how far a `read_committed` reader gets in each output partition."""
 
@@ -256,7 +260,7 @@ class LiveReader:
 
     def _look(self) -> None:
         topics = Topics(self._settings.output_bootstrap)
-        while not self._ended.is_set():
+        while not self._ended.wait(PAUSE_SECONDS):
             for name in self._settings.output.topics:
                 ends = topics.offsets(name, range(self._settings.output.partitions), OffsetSpec.latest())
                 for partition, end in ends.items():

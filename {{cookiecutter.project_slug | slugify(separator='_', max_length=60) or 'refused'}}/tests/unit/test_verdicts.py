@@ -97,3 +97,16 @@ def test_of_ids_too_far_apart_for_one_number_none_is_taken_for_another() -> None
     check(limits(1_000, 64, 500_000), records, len(records))
     found = at_once(Ledger(limits(1_000, 64, 500_000)), records)
     assert [place for place, verdict in zip(places, found, strict=True) if verdict != "fresh"] == [(1, 0)]
+
+
+def test_a_producer_that_gets_many_ids_at_once_is_forgotten_like_any_other() -> None:
+    bounds = limits(recent_ids=2_000, hashes=0, ledger_bytes=1_100)
+    one_by_one, many = Ledger(bounds), Ledger(bounds)
+    first, more = [(Identity("x", 0, 1, 0), 0)], [(Identity("x", 0, txn, 0), 0) for txn in (3, 5, 7, 9)]
+    for batch in (first, more):
+        assert at_once(many, batch) == [one_by_one.judge(*record).value for record in batch]
+    for number in range(40):  # more than there is room for
+        for ledger in (one_by_one, many):
+            ledger.judge(Identity(f"{number:0100}", 0, 1, 0), 0)
+    assert many.states() == one_by_one.states()
+    assert len(many.states()[0].txns) == 1

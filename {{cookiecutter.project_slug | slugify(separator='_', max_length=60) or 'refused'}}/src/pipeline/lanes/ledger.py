@@ -129,7 +129,7 @@ class Ledger:
             if recent.count > 1:
                 self._wide[name] = recent
                 self._wide.move_to_end(name)
-        elif recent.count == 2:  # noqa: PLR2004  it was not wide before this id
+        elif recent.count > 1 and name not in self._wide:  # many ids at once may have made it wide
             self._wide[name] = recent
 
     def charge(self, recent: Recent) -> None:
