@@ -6,6 +6,8 @@ set -euo pipefail
 cd "$(dirname "$0")/.."
 state=${CONTAINERS_STATE:-$PWD/build/containers}
 step=(timeout --kill-after=10 300)
+# A whole Debian is unpacked: a minute or two alone, more than five beside other work on two cores.
+long=(timeout --kill-after=10 900)
 packages=python3,python3-venv,ca-certificates,default-jre-headless,tini
 mkdir -p "$state"
 
@@ -26,7 +28,7 @@ if ! docker image inspect "$image" > /dev/null 2>&1; then
     download=("${step[@]}" apt-get -qq -o APT::Sandbox::User=root download mmdebstrap)
     (cd "$tool" && { "${download[@]}" || { "${step[@]}" apt-get update -qq && "${download[@]}"; }; } && dpkg-deb -x mmdebstrap_*.deb .) >&2
     # shellcheck disable=SC2016
-    PATH=$tool/usr/bin:$PATH "${step[@]}" mmdebstrap --quiet --variant=apt --include="$packages" \
+    PATH=$tool/usr/bin:$PATH "${long[@]}" mmdebstrap --quiet --variant=apt --include="$packages" \
         --dpkgopt='path-exclude=/usr/share/doc/*' --dpkgopt='path-exclude=/usr/share/locale/*' \
         --customize-hook='sync-in /usr/local/share/ca-certificates /usr/local/share/ca-certificates' \
         --customize-hook='chroot "$1" update-ca-certificates' \
