@@ -98,7 +98,7 @@ def _held() -> list[Linked]:
         curves(
             "Ledger by lane",
             query(newest("pipeline_ledger_bytes"), NAME),
-            about="What a lane remembers of its producers, bounded by `dedup.ledger_bytes`: 512 KiB by default. "
+            about="What a lane remembers of its producers, bounded by `dedup.ledger_bytes`: 896 KiB by default. "
             "At the bound, the longest silent producers keep only their highest id.",
             unit="bytes",
             limit=917_504,

@@ -18,12 +18,18 @@ VERDICTS = (
         "a-full-ledger-judged-at-once",
         JUDGE,
         {"return most <= limits.ledger_bytes": "return True"},
-        LONG_STREAMS,
+        "tests/unit/test_cost.py::test_a_full_ledger_forgets_at_the_record_that_lacks_one_byte",
+    ),
+    Mutant(
+        "more-bytes-than-counted",
+        "pipeline.lanes.cost",
+        {"PRODUCER_COST = 48": "PRODUCER_COST = 38"},
+        "tests/unit/test_cost.py::test_the_widest_numbers_take_no_more_than_they_cost",
     ),
     Mutant(
         "far-ids-packed-into-one-number",
         JUDGE,
-        {"if int(txns.max()) - lowest < WIDEST:": "if True:"},
+        {"if int(txns.max()) - lowest >= WIDEST:": "if False:"},
         "tests/unit/test_verdicts.py::test_of_ids_too_far_apart_for_one_number_none_is_taken_for_another",
     ),
     Mutant(

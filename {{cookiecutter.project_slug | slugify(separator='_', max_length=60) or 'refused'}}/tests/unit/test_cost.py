@@ -136,6 +136,29 @@ def test_a_hundred_producers_of_single_record_transactions_fit_and_no_repeat_is_
     assert (verdicts(ledger, sent.cut(200_000, 400_000), none[:200_000]) == DUPLICATE).all()
 
 
+FEW_PLACES = [Identity("a", 0, txn, 0) for txn in range(300)]
+
+
+@pytest.mark.parametrize(
+    "batch",
+    [
+        pytest.param([Identity(f"new-{number}", 0, 0, 0) for number in range(30)], id="new producers"),
+        pytest.param([Identity("b", 0, txn, 2**20) for txn in range(200)], id="far places"),
+        pytest.param([Identity("b", 0, txn * 2**20, 0) for txn in range(200)], id="far transactions"),
+        pytest.param([Identity("a", 0, 300 + txn, 0) for txn in range(60)] + [Identity("b", 0, 0, 0)], id="more ids"),
+    ],
+)
+def test_a_full_ledger_forgets_at_the_record_that_lacks_one_byte(batch: list[Identity]) -> None:
+    wide = Ledger(limits(hashes=0))
+    for record in FEW_PLACES + batch:
+        wide.judge(record, 0)
+    bounds = limits(hashes=0, ledger_bytes=max(wide.size_bytes - 1, 1_024))
+    single, many = Ledger(bounds), Ledger(bounds)
+    for records in (FEW_PLACES, batch):
+        assert at_once(many, records) == [single.judge(record, 0).value for record in records]
+    assert many.states() == single.states() != wide.states()
+
+
 @pytest.mark.thorough
 @settings(quiet, max_examples=60)
 @given(st.integers(0, 2**32), st.integers(1, 60), st.integers(0, 20))

@@ -13,7 +13,7 @@ from pipeline.lanes.columns import read
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.stamps import Stamps
-from pipeline.lanes.verdicts import UNKNOWN, VERDICTS, verdicts
+from pipeline.lanes.verdicts import FEW, UNKNOWN, VERDICTS, verdicts
 from pipeline.sections import Dedup
 
 Record = tuple[Identity, int]
@@ -56,6 +56,8 @@ def check(bounds: Dedup, records: list[Record], size: int) -> None:
         assert many.size_bytes == single.size_bytes
 
 
+# So many records of a producer are judged one after the other, and more of them in runs.
+few = st.sampled_from([0, 12, FEW])
 all_limits = st.builds(limits, st.integers(1, 40), st.integers(0, 40), st.integers(1_024, 9_000))
 txns = st.one_of(st.integers(0, 3), st.sampled_from([2**20, 2**31, 2**32, MAX_LONG - 1, MAX_LONG]))
 seqs = st.one_of(st.integers(0, 8), st.sampled_from([2**20, MAX_INT - 1, MAX_INT]))
@@ -66,9 +68,11 @@ any_record = st.tuples(
 
 @pytest.mark.thorough
 @quiet
-@given(all_limits, st.lists(any_record, min_size=1, max_size=80), st.integers(1, 80))
-def test_any_records_are_judged_alike(bounds: Dedup, records: list[Record], size: int) -> None:
-    check(bounds, records, size)
+@given(all_limits, st.lists(any_record, min_size=1, max_size=80), st.integers(1, 80), few)
+def test_any_records_are_judged_alike(bounds: Dedup, records: list[Record], size: int, few: int) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.lanes.verdicts.FEW", few)
+        check(bounds, records, size)
 
 
 @pytest.mark.thorough
@@ -88,11 +92,13 @@ def test_long_streams_that_mostly_rise_are_judged_alike(
         epoch = place // 700 if chance.random() > 0.01 else 0
         digest = number + (chance.random() < 0.01)
         stream.append((Identity(name, epoch, number // wide, number % wide), digest))
-    check(limits(recent_ids, hashes, ledger_bytes), stream, size)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr("pipeline.lanes.verdicts.FEW", chance.choice([0, 12, FEW]))
+        check(limits(recent_ids, hashes, ledger_bytes), stream, size)
 
 
 def test_of_ids_too_far_apart_for_one_number_none_is_taken_for_another() -> None:
-    places = [*((0, seq) for seq in range(20)), (2**32, 0), (1, 0), (2**32, 1), (1, 0), (MAX_LONG, MAX_INT), (2**62, 0)]
+    places = [*((0, seq) for seq in range(60)), (2**32, 0), (1, 0), (2**32, 1), (1, 0), (MAX_LONG, MAX_INT), (2**62, 0)]
     records = [(Identity("p", 0, *place), 0) for place in places]
     check(limits(1_000, 64, 500_000), records, len(records))
     found = at_once(Ledger(limits(1_000, 64, 500_000)), records)
