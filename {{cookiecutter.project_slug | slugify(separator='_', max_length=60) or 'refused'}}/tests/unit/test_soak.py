@@ -1,4 +1,4 @@
-"""What a soak calls growth: beyond noise, in any one figure; within the longest life of a job, of ids over all lives."""
+"""What a soak calls growth: beyond noise, in any one figure, in the longest life of a job; of ids over all lives."""
 
 from __future__ import annotations
 
