@@ -140,10 +140,12 @@ def provision(  # noqa: PLR0913  the options of a command
 @app.command()
 def audit(settings_file: SettingsFile = DEFAULT_SETTINGS, *, as_json: AsJson = False) -> None:
     """Read all topics, compute by brute force what the output must be, and compare. Run it while the job is stopped."""
+    from pipeline.acls import check, of_audit  # noqa: PLC0415
     from pipeline.lanes.topics import Topics  # noqa: PLC0415
     from pipeline.observe.show import run_audit  # noqa: PLC0415
 
     settings = load(settings_file)
+    check(settings, of_audit)
     # The audit reads with patience; what is not there at all is told sooner.
     Topics(settings.source.bootstrap).one(settings.source.topic, "source topic")
     Topics(settings.output_bootstrap).one(settings.lane_topic, "lane topic")

@@ -7,6 +7,7 @@ be taken by both clients alike, and every file is of the kind it is given for. A
 from __future__ import annotations
 
 import re
+import ssl
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -30,6 +31,7 @@ SECRET = re.compile(r"[ !#-\[\]-~]{1,1000}")
 SECRET_RULE = "must be 1 to 1000 printable ASCII signs without double quote and backslash"  # noqa: S105  a rule
 CERTIFICATE = "-----BEGIN CERTIFICATE-----"
 KEY = "-----BEGIN PRIVATE KEY-----"
+PEM = "PEM_LIB"  # as Python's ssl names a key that cannot be read
 LOCKED_KEY = "-----BEGIN ENCRYPTED PRIVATE KEY-----"
 
 
@@ -104,3 +106,21 @@ def _key(access: Access, name: str, text: str) -> Iterator[tuple[str, str]]:
         yield "key_file", f"{name!r}: is encrypted: name its password in key_password_env or key_password_file"
     elif KEY in text and has_password:
         yield "key_file", f"{name!r}: is not encrypted; remove key_password_env and key_password_file"
+    elif access.certificate_file:
+        yield from _fits(access, name)
+
+
+def _fits(access: Access, name: str) -> Iterator[tuple[str, str]]:
+    """Whether the password opens the key, and the key is the certificate's: clients fail without saying which."""
+    secret = access.secret("key_password")
+    try:
+        password = secret.checked() if secret.variable or secret.file else ""
+        ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT).load_cert_chain(access.certificate_file, name, lambda: password)
+    except ssl.SSLError as error:
+        if error.reason == "KEY_VALUES_MISMATCH":
+            yield "key_file", f"{name!r}: is not the key of certificate_file = {access.certificate_file!r}"
+        elif password and (error.reason or PEM) == PEM:  # of other reasons the clients themselves are to judge
+            key, place = ("env", secret.variable) if secret.variable else ("file", secret.file)
+            yield f"key_password_{key}", f"{place!r}: the password does not open key_file = {name!r}"
+    except (OSError, BadSettings):
+        return  # told of before

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.acls import check, of_letters, of_replay
 from pipeline.address import entry
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
@@ -62,6 +63,7 @@ class Letter(NamedTuple):
 def read_letters(settings: Settings) -> Iterator[Letter]:
     """All committed dead letters, partition by partition."""
     name = settings.output.dead_letter_topic
+    check(settings, of_letters)
     topics = Topics(settings.output_bootstrap)
     partitions = range(topics.one(name, "dead letter topic").partitions)
     first = topics.offsets(name, partitions, OffsetSpec.earliest())
@@ -106,6 +108,7 @@ def replay(settings: Settings, letters: Sequence[Letter]) -> int:
 
     Those that are there already are not sent again.
     """
+    check(settings, of_replay)
     for one in letters:
         if one.is_cut or one.said.get("topic") != settings.source.topic:
             why = "only a part of the record is left" if one.is_cut else f"it is not of {settings.source.topic}"
@@ -130,9 +133,11 @@ def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) ->
         "transaction.timeout.ms": int(COMMIT_SECONDS * 1000),
         "message.max.bytes": 1_000_000_000,
     }
-    with mapped(f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)"):
+    action = f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)"
+    with mapped(action, f"Write on Topic {topic}"):
         producer = Producer(config)
-        until_deadline(producer.init_transactions, COMMIT_SECONDS)
+        with mapped(action, f"Write on TransactionalId {config['transactional.id']}"):
+            until_deadline(producer.init_transactions, COMMIT_SECONDS)
         there = sent_back.look(identity(settings, one) for one in letters)
         due = [one for one in letters if identity(settings, one) not in there]
         if not due:
