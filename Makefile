@@ -28,7 +28,7 @@ export HYPOTHESIS_STORAGE_DIRECTORY := $(CACHE)/hypothesis
 export KAFKA ?= embedded
 
 .DEFAULT_GOAL := help
-.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test image-test stack-test faults mutants check format bake golden docs lock clean tidy
+.PHONY: help setup demo test template-test unit-test project-test minimal-test container-test image-test stack-test manifests faults mutants check format bake golden docs lock clean tidy
 
 help: ## list the commands
 	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-14s %s\n", $$1, $$2 }' Makefile
@@ -75,6 +75,10 @@ stack-test: $(READY) tidy ## make the default project, and start its local stack
 	@ci/bake.sh $(RUN) $(BUILD)/stack-test
 	base=$$(ci/base.sh) && prometheus=$$(ci/prometheus.sh) && config=$$(ci/compose.sh) && DOCKER_CONFIG=$$config PROMETHEUS_IMAGE=$$prometheus \
 		$(MAKE_IN) $(BUILD)/stack-test/* stack-test BASE=$$base BUILD_ARGS="--network host"
+
+manifests: $(READY) tidy ## hold the project's Kubernetes manifests against kustomize and kubeconform, where these are to be had
+	$(call say,manifests by kustomize and kubeconform)
+	@ci/manifests.sh $(RUN)
 
 faults: $(READY) tidy ## make the default project, run all its fault cases, and write docs/fault-report.md
 	@rm -rf $(BUILD)/faults

@@ -88,11 +88,16 @@ def of_audit(settings: Settings) -> list[Acl]:
     return [Acl(settings.output_bootstrap, "Read", "Topic", name) for name in names]
 
 
+def of_letters(settings: Settings) -> list[Acl]:
+    """What it takes to read dead letters."""
+    return [Acl(settings.output_bootstrap, "Read", "Topic", settings.output.dead_letter_topic)]
+
+
 def of_replay(settings: Settings) -> list[Acl]:
     """What `pipeline dead-letters` needs on top: to read them, and to send them back in a transaction."""
     source, topic = settings.source.bootstrap, settings.source.topic
     return [
-        Acl(settings.output_bootstrap, "Read", "Topic", settings.output.dead_letter_topic),
+        *of_letters(settings),
         Acl(source, "Write", "Topic", topic),
         Acl(source, "Write", "TransactionalId", f"{settings.transactional_ids}replay"),
     ]
@@ -113,18 +118,23 @@ def commands(needed: Iterable[Acl], principal: str = "", command_config: str = "
 
 
 def printed(settings: Settings, principal: str = "", command_config: str = "") -> Iterator[str]:
-    """All of it as a script, command by command."""
+    """All of it as a script, command by command; each part is whole on top of the first, without the others."""
+    run = of_run(settings)
     parts = {
-        "What `pipeline run` needs.": of_run(settings),
+        "What `pipeline run` needs.": run,
         "What `pipeline provision` needs on top; for the one who runs it.": of_provision(settings),
         "What `pipeline audit` needs on top; for the one who runs it.": of_audit(settings),
         "What `pipeline dead-letters` needs on top; for the one who runs it.": of_replay(settings),
     }
-    said: set[Acl] = set()
     for title, needed in parts.items():
+        lines = [acl for acl in needed if needed is run or not any(_holds(one, acl) for one in run)]
         yield f"# {title}"
-        yield from commands([acl for acl in needed if acl not in said], principal, command_config)
-        said.update(needed)
+        yield from commands(dict.fromkeys(lines), principal, command_config)
+
+
+def _holds(given: Acl, acl: Acl) -> bool:
+    """Whether one ACL allows all that another does."""
+    return given == acl or (given.prefixed and given[:3] == acl[:3] and acl.name.startswith(given.name))
 
 
 def check(settings: Settings, needed: Callable[[Settings], list[Acl]] = of_run) -> None:

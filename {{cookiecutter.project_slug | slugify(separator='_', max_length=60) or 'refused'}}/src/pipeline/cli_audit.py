@@ -29,6 +29,7 @@ def audit(
     as_json: AsJson = False,
 ) -> None:
     """Read all topics, compute by brute force what the output must be, and compare. Run it while the job is stopped."""
+    from pipeline.acls import check, of_audit  # noqa: PLC0415
     from pipeline.lanes.topics import Topics  # noqa: PLC0415
     from pipeline.observe.show import run_audit  # noqa: PLC0415
 
@@ -36,6 +37,7 @@ def audit(
     if accept_repeats and settings.dedup.strategy != "window":
         msg = "--accept-repeats is for dedup.strategy = 'window': only there has an id a horizon; leave it out"
         raise BadSettings(msg)
+    check(settings, of_audit)
     # The audit reads with patience; what is not there at all is told sooner.
     Topics(settings.source.bootstrap).one(settings.source.topic, "source topic")
     Topics(settings.output_bootstrap).one(settings.lane_topic, "lane topic")

@@ -29,6 +29,9 @@ RESOURCES = {
     KafkaError.CLUSTER_AUTHORIZATION_FAILED: "Cluster",
 }
 REFUSALS = frozenset({KafkaError._AUTHENTICATION, KafkaError._SSL})  # noqa: SLF001  librdkafka's local codes
+# A broker's word on a client's certificate (bad, revoked, expired, unknown, of an unknown authority, missing). With TLS
+# 1.3 it comes behind the handshake, and librdkafka takes it for a connection that broke.
+ALERT = re.compile(r"SSL alert number (?:4[2-9]|116)\b")
 ACLS = "`pipeline provision --acls` prints all that is needed"
 # What librdkafka adds for its own developers.
 DURATION = re.compile(r" \(after \d+ms in state \w+.*?\)")
@@ -59,6 +62,6 @@ def refusal(config: Mapping[str, Any]) -> str:
         else:
             return ""
         for error in said:
-            if error.code() in REFUSALS:
+            if error.code() in REFUSALS or ALERT.search(error.str()):
                 return DURATION.sub("", error.str())
     return ""

@@ -1,7 +1,7 @@
 """The packed job on a standalone cluster, with three brokers: executors are killed and frozen, its output stays exact.
 
 B1   an executor killed in mid transaction
-B3   an executor frozen in mid transaction until it was given up, then resumed: a zombie
+B3   an executor frozen in mid transaction until it was given up, then resumed: a zombie; and a whole worker with it
 E2   the checkpoint lost, with the whole job
 G1   speculation on: a lane whose writer is frozen is written by a second attempt, then the first one goes on
 H1   a machine lost: a worker killed with its executor
@@ -86,6 +86,14 @@ def underway(used: Watched) -> None:
     used.settle()
 
 
+def executor_in_mid_transaction(cluster: SparkCluster, used: Watched) -> int:
+    """Let the job work until an executor waits in mid transaction; return that."""
+    underway(used)
+    used.faults.arm("after lane record", "wait")
+    used.work(used.evidence.seed + 1)
+    return struck_executor(cluster, used)
+
+
 def struck_executor(cluster: SparkCluster, used: Watched) -> int:
     """Return the executor that waits or is frozen in mid transaction; never a process of the driver's."""
     used.watch(used.faults.struck, what="a lane is in mid transaction")
@@ -121,15 +129,27 @@ def test_a_worker_is_killed_with_its_executor(cluster: SparkCluster, used: Watch
 
 @pytest.mark.fault("B3")
 def test_an_executor_that_was_given_up_wakes_up_as_a_zombie(cluster: SparkCluster, used: Watched) -> None:
-    underway(used)
-    used.faults.arm("after lane record", "wait")
-    used.work(used.evidence.seed + 1)
-    frozen = tree(struck_executor(cluster, used))
+    frozen = tree(executor_in_mid_transaction(cluster, used))
     signal_all(frozen, signal.SIGSTOP)
     used.faults.go()  # it goes on as soon as it can: to its commit, long after its time
     used.faults.disarm()
     used.settle()  # while it is frozen: another executor has taken its lane over
     signal_all(frozen, signal.SIGCONT)
+    used.work(used.evidence.seed + 2)
+    used.assert_recovered()
+
+
+@pytest.mark.fault("B3")
+def test_a_worker_that_was_given_up_wakes_up_with_its_executor_as_zombies(cluster: SparkCluster, used: Watched) -> None:
+    frozen = tree(cluster.worker_of(executor_in_mid_transaction(cluster, used)))
+    signal_all(frozen, signal.SIGSTOP)
+    try:
+        used.faults.go()
+        used.faults.disarm()
+        used.settle()  # on the other worker
+        used.watch(lambda: cluster.state().get("aliveworkers") == len(HOSTS) - 1, what="the master has given it up")
+    finally:
+        signal_all(frozen, signal.SIGCONT)
     used.work(used.evidence.seed + 2)
     used.assert_recovered()
 

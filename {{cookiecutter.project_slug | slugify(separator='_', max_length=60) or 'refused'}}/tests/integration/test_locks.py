@@ -12,13 +12,13 @@ from typing import TYPE_CHECKING
 import pytest
 from tests.support.certificates import Authority, openssl
 from tests.support.job import new_app
-from tests.support.locked import PASSWORD, LockedApp
+from tests.support.locked import PASSWORD, LockedApp, printed
 from tests.support.program import settings_file
 from tests.support.running import ROOT
-from tests.support.secrets import found_in
+from tests.support.secrets import found_in, left_by
 from tests.support.secured import MTLS, OAUTH, SCRAM, SecuredBroker, binding
 
-from pipeline.acls import commands, of_replay, of_run
+from pipeline.acls import check, commands, of_audit, of_replay, of_run
 from pipeline.errors import BadSettings, Denied, Unreachable
 from pipeline.flow.preflight import check_topics
 from pipeline.flow.session import session
@@ -36,6 +36,21 @@ if TYPE_CHECKING:
 
 # What the broker grants, for the test of a time-out beyond it.
 LONGEST_MS = 60_000
+# What is searched, and a word that stands there: a search that finds no such word would find no secret either.
+HELD = {
+    "log": "delivery=exactly-once",
+    "metrics": "{topic}",
+    "repr": "{topic}",
+    "settings": "{topic}",
+    "/offsets/0": "{topic}",
+    "command line of": "tests.support.run_job",
+    "/environment/": "{app}",
+    "/SQL/": "{app}",
+    "/StreamingQuery/": "{app}",
+    "/api/v1/applications/environment": "{app}",
+    "/api/v1/applications/sql": "Physical Plan",
+    "/seen/local-": "{app}",  # Spark's log of events
+}
 
 
 @pytest.fixture(scope="module")
@@ -93,18 +108,22 @@ def test_topics_are_provisioned_with_what_is_printed_for_it_and_no_more(secured:
     app = fresh_one.with_settings(source={"bootstrap": secured.locked[SCRAM]}, security=apart.security)
     with pytest.raises(Denied, match="Describe on Topic"):
         provision(app.settings, lambda _: None)
-    printed = subprocess.run(
-        [sys.executable, "-m", "pipeline", "provision", "--acls", "-s", settings_file(tmp_path, app.settings)],
-        capture_output=True,
-        text=True,
-        check=True,
-        cwd=ROOT,
-        env={**os.environ, "PYTHONPATH": str(ROOT / "src")},
-    ).stdout.split("# ")
-    [_, run, more, _, _] = printed
-    secured.allow([line for part in (run, more) for line in part.splitlines() if line.startswith("kafka-acls")])
+    parts = printed(tmp_path, app.settings)
+    secured.allow([*parts["run"], *parts["provision"]])
     provision(app.settings, lambda _: None)
     fence_all(app)
+
+
+def test_the_output_is_audited_with_what_is_printed_for_it_and_no_more(locked: LockedApp, tmp_path: Path) -> None:
+    locked.plain.send(100)
+    locked.plain.run()
+    parts = printed(tmp_path, locked.app.settings)
+    with pytest.raises(Denied, match="Read on Topic"):
+        check(locked.app.settings, of_audit)  # as the command does before it reads
+    locked.broker.allow(parts["audit"])
+    check(locked.app.settings, of_audit)
+    assert locked.app.audit().exact
+    locked.broker.deny(map(binding, parts["audit"]))
 
 
 @pytest.mark.parametrize("method", [SCRAM, MTLS, OAUTH])
@@ -259,13 +278,23 @@ def test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen
     seen = tmp_path / "seen"
     seen.mkdir()
     environ = {"TESTS_SPARK_SHOWN": f"{port.controller} {seen}", "TMPDIR": str(seen)}
+    folders = [seen, app.checkpoint, app.folder]
     with app.start(environ=environ) as job:
         job.wait_for_progress(sum(locked.plain.ends().values()))
-        places = found_in(job, app, port.controller, [seen, app.checkpoint, app.folder])
-        # What is searched is what there is: the topic is named in nearly all of it, the secret nowhere.
-        named = places.naming(app.topic)
-        assert len(named) > 5, named
-        for place in ("settings", "/offsets/0"):
+        places = found_in(job, app, port.controller, folders)
+        for place, held in HELD.items():
+            named = places.naming(held.format(topic=app.topic, app=app.settings.app.id))
             assert any(place in name for name in named), (place, named)
         assert not places.naming(PASSWORD), places.naming(PASSWORD)
+        # It fails in the middle of its work: its next producer is not let in any more.
+        locked.broker.add_user(locked.user, "an0ther-Password")
+        try:
+            locked.plain.send(50, seed=2)
+            assert job.wait() == 8, job.log
+        finally:
+            locked.broker.add_user(locked.user, PASSWORD)
+        left = left_by(job, folders)
+        assert f"does not let User:{locked.user} in" in job.log
+        assert not left.naming(PASSWORD), left.naming(PASSWORD)
+    locked.app.run()
     locked.plain.assert_exact()

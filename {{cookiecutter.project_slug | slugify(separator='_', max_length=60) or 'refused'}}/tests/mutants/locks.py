@@ -8,7 +8,41 @@ SECURITY = "pipeline.security"
 LOCKS = "tests/integration/test_locks.py::"
 TOLD = "tests/unit/test_security.py::test_scram_is_passed_alike_and_java_is_told_only_where_the_secret_is"
 
+SEARCHED = f"{LOCKS}test_a_job_behind_locks_is_exact_with_the_fewest_acls_and_its_secret_is_seen_nowhere"
+
 LOCK_MUTANTS = (
+    Mutant(
+        "secret-as-the-name-of-the-app",
+        "pipeline.flow.session",
+        {".appName(settings.app.id)": ".appName(f\"{settings.app.id} {settings.security.secret('password').read()}\")"},
+        SEARCHED,
+    ),
+    Mutant(
+        "secret-in-a-line-of-the-log",
+        "pipeline.flow.preflight",
+        {
+            "check_acls(settings)": """\
+import logging
+logging.getLogger("pipeline").warning("enter by %s", settings.security.librdkafka())
+check_acls(settings)""",
+        },
+        SEARCHED,
+    ),
+    Mutant(
+        "secret-in-a-temporary-file",
+        SECURITY,
+        {
+            "class Secret(NamedTuple):": "KEPT: list[Any] = []\n\n\nclass Secret(NamedTuple):",
+            # In the folder for as long as the process lives.
+            "return self.read()": """\
+import tempfile
+KEPT.append(tempfile.NamedTemporaryFile("w"))
+KEPT[-1].write(self.read())
+KEPT[-1].flush()
+return self.read()""",
+        },
+        SEARCHED,
+    ),
     Mutant(
         "secret-in-spark-s-options",
         SECURITY,

@@ -19,7 +19,11 @@ if TYPE_CHECKING:
     from collections.abc import Iterable, Sequence
 
 # What may come of garbage that is not collected yet, and of one more connection or pool; beyond it something leaks.
-GROWTH = {"megabytes": (1.25, 64.0), "files": (1.2, 32.0), "threads": (1.2, 16.0), "transactional ids": (1.0, 0.0)}
+# These are of a process: they begin anew with each life of the job.
+OF_A_LIFE = {"megabytes": (1.25, 64.0), "files": (1.2, 32.0), "threads": (1.2, 16.0)}
+# The cluster remembers them beyond any life: a job that took fresh ones at each start would look flat within each.
+OF_ALL_LIVES = "transactional ids"
+GROWTH = (*OF_A_LIFE, OF_ALL_LIVES)
 # Fewer samples say nothing: a third of them would be one or two.
 ENOUGH = 6
 
@@ -86,20 +90,26 @@ def read(path: Path) -> list[Sample]:
 
 
 def growth(samples: Iterable[Sample]) -> dict[str, Any]:
-    """What has grown within the longest life of the job: the figures of its first and last third, where they differ."""
+    """What has grown, from what to what: of a process within the job's longest life, of the cluster over all lives."""
+    every = list(samples)
     lives: dict[int, list[Sample]] = {}
-    for sample in samples:
+    for sample in every:
         lives.setdefault(sample.life, []).append(sample)
     longest = max(lives.values(), key=len, default=[])
     if len(longest) < ENOUGH:
         return {"too few samples of one life": len(longest)}
-    third = len(longest) // 3
     found = {}
-    for name, (factor, margin) in GROWTH.items():
-        first, last = (_median(part, name) for part in (longest[1 : 1 + third], longest[-third:]))
+    for name, (factor, margin) in OF_A_LIFE.items():
+        first, last = _median(_first_third(longest), name), _median(longest[-(len(longest) // 3) :], name)
         if last > first * factor + margin:
             found[name] = (first, last)
-    return found
+    first, most = _median(_first_third(every), OF_ALL_LIVES), max(sample.figures[OF_ALL_LIVES] for sample in every)
+    return found | ({OF_ALL_LIVES: (first, most)} if most > first else {})
+
+
+def _first_third(samples: Sequence[Sample]) -> Sequence[Sample]:
+    """The first samples but for the very first, when not all may have begun yet."""
+    return samples[1 : 1 + len(samples) // 3]
 
 
 def _median(samples: Sequence[Sample], name: str) -> float:

@@ -38,11 +38,12 @@ class Authority:
         new = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-days", "30", "-subj", f"/CN={name}")
         openssl("req", "-x509", *new, "-keyout", self._key, "-out", self.certificate)
 
-    def sign(self, name: str, san: str = "", days: int = 30) -> Certificate:
-        """Make a certificate for a common name; `san` as openssl writes it: DNS:localhost."""
+    def sign(self, name: str, san: str = "", days: int = 30, password: str = "") -> Certificate:
+        """Make a certificate for a common name; `san` as openssl writes it: DNS:localhost; 0 days: it has expired."""
         made = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request = self._folder / f"{name}.csr"
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}")
+        locked = ("-passout", f"pass:{password}") if password else ("-nodes",)
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *locked, "-subj", f"/CN={name}")
         openssl("req", "-new", *curve, "-keyout", made.key, "-out", request)
         extensions = self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={san}\n" if san else "basicConstraints=CA:FALSE\n", "ascii")

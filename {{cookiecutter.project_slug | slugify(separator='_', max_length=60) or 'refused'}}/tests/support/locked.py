@@ -2,10 +2,15 @@
 
 from __future__ import annotations
 
+import os
+import subprocess
+import sys
 from typing import TYPE_CHECKING, Any
 
 from tests.support.job import App, new_app
 from tests.support.kafka import fresh
+from tests.support.program import settings_file
+from tests.support.running import ROOT
 from tests.support.secured import MTLS, OAUTH, SCRAM, SecuredBroker
 
 from pipeline.acls import commands, of_run
@@ -14,7 +19,40 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
     from pathlib import Path
 
+    from pipeline.settings import Settings
+
 PASSWORD = "c4nary-Password-7f3d"  # noqa: S105  searched for where it must not be
+
+
+COMMAND_SECONDS = 60
+PARTS = ("run", "provision", "audit", "dead-letters")
+
+
+def command(folder: Path, settings: Settings, *words: str, **environ: str) -> subprocess.CompletedProcess[str]:
+    """Run a command of the pipeline as a user does; one that takes longer than a minute fails the test."""
+    return subprocess.run(
+        [sys.executable, "-m", "pipeline", *words, "--settings", settings_file(folder, settings)],
+        capture_output=True,
+        text=True,
+        check=False,
+        cwd=folder,
+        env={**os.environ, "PYTHONPATH": str(ROOT / "src"), "COLUMNS": "500", **environ},
+        timeout=COMMAND_SECONDS,
+    )
+
+
+def printed(folder: Path, settings: Settings) -> dict[str, list[str]]:
+    """Return what `pipeline provision --acls` prints, by the command that needs it; each line is one of kafka-acls."""
+    done = command(folder, settings, "provision", "--acls")
+    assert done.returncode == 0, done.stderr
+    found: dict[str, list[str]] = {}
+    for line in done.stdout.splitlines():
+        if line.startswith("# "):
+            found[line.split("`")[1].removeprefix("pipeline ")] = []
+        else:
+            found[next(reversed(found))].append(line)
+    assert tuple(found) == PARTS
+    return found
 
 
 class LockedApp:
@@ -32,8 +70,9 @@ class LockedApp:
 
     def _keys(self, method: str) -> dict[str, str]:
         if method == MTLS:
-            own = self.broker.authority.sign(self.user)
-            return {"method": "mtls", "certificate_file": str(own.certificate), "key_file": str(own.key)}
+            own = self.broker.authority.sign(self.user, password=PASSWORD)
+            keys = {"certificate_file": str(own.certificate), "key_file": str(own.key)}
+            return {"method": "mtls", "key_password_file": str(self.secret), **keys}
         if method == OAUTH:
             self.broker.tokens.secrets[self.user] = PASSWORD
             login = {"client_id": self.user, "client_secret_file": str(self.secret), "scope": "kafka"}

@@ -64,6 +64,8 @@ def moody(registry: FakeRegistry, method: str, path: str, body: Any) -> tuple[in
         return 503, b'{"error_code": 50301, "message": "leader not known"}'
     if registry.mood == "slow":
         time.sleep(SLOW_SECONDS)
+    if registry.mood == "unknown login":
+        return 401, b'{"error_code": 401, "message": "Unauthorized"}'
     if registry.mood == "nonsense":
         return 200, b"<html>welcome to the captive portal</html>"
     if registry.mood == "other 404":

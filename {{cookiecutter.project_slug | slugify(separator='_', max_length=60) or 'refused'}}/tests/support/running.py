@@ -81,7 +81,11 @@ class Running:
             assert self._process.poll() is None, f"ended with {self._process.returncode} before {what}:\n{self.log}"
             return condition()
 
-        wait_until(holds, JOB_SECONDS, what)
+        try:
+            wait_until(holds, JOB_SECONDS, what)
+        except AssertionError as error:
+            msg = f"{error}\n{self.log}"
+            raise AssertionError(msg) from None
 
     def wait_for_progress(self, offsets: int) -> None:
         """Wait until its lanes have passed so many offsets, summed."""

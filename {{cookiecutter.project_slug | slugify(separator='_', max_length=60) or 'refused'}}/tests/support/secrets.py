@@ -23,7 +23,8 @@ if TYPE_CHECKING:
     from tests.support.job import App
     from tests.support.running import Running
 
-SECONDS = 20
+# The first page of Spark's takes long on a busy machine.
+SECONDS = 120
 PAGES = ("/jobs/", "/stages/", "/storage/", "/environment/", "/executors/", "/SQL/", "/StreamingQuery/")
 API = "/api/v1/applications"
 DETAILS = re.compile(r"/(?:SQL/execution|StreamingQuery/statistics|jobs/job|stages/stage)/\?[^\"' >]+")
@@ -41,7 +42,7 @@ class Places(dict[str, bytes]):
 
 def found_in(job: Running, app: App, ui_port: int, folders: Iterable[Path]) -> Places:
     """Gather logs, files, command lines, metrics, settings as shown, and all that Spark's pages and its API tell."""
-    found = Places({"log": job.log.encode()})
+    found = left_by(job, folders)
     found["metrics"] = _fetched(f"{endpoint_of(app.settings)}/metrics")
     found["repr"] = repr(app.settings).encode()
     found["settings"] = _shown(app)
@@ -51,6 +52,12 @@ def found_in(job: Running, app: App, ui_port: int, folders: Iterable[Path]) -> P
             found[f"command line of {pid}"] = line.read_bytes()
     for place, content in _pages(f"http://127.0.0.1:{ui_port}"):
         found[place] = content
+    return found
+
+
+def left_by(job: Running, folders: Iterable[Path]) -> Places:
+    """Gather what a job leaves behind: its log, and the files of these folders but for the secret itself."""
+    found = Places({"log": job.log.encode()})
     for folder in folders:
         for path in sorted(folder.rglob("*")):
             if path.is_file() and path.name != "secret":

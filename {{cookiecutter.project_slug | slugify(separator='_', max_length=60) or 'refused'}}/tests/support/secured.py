@@ -6,6 +6,7 @@ look by that one, so that only the product goes through the locks.
 
 from __future__ import annotations
 
+import re
 import shlex
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
@@ -36,7 +37,9 @@ if TYPE_CHECKING:
     from pathlib import Path
 
 SCRAM, MTLS, OAUTH = "SCRAM", "MTLS", "OAUTH"
-LISTENERS = {SCRAM: "SASL_SSL", MTLS: "SSL", OAUTH: "SASL_SSL"}
+EXPIRED = "EXPIRED"  # as SCRAM, with a certificate that has expired
+LISTENERS = {SCRAM: "SASL_SSL", MTLS: "SSL", OAUTH: "SASL_SSL", EXPIRED: "SASL_SSL"}
+SCRAM_LOGIN = "org.apache.kafka.common.security.scram.ScramLoginModule required;"
 BEARER = "org.apache.kafka.common.security.oauthbearer."
 NAME = "localhost"  # by which its certificate knows it; not by its address
 
@@ -48,6 +51,7 @@ class SecuredBroker(Broker):
         """Make its certificates."""
         self.authority = Authority(folder)
         self._server = self.authority.sign("server", f"DNS:{NAME}")
+        self._expired = self.authority.sign("expired", f"DNS:{NAME}", days=0)
         self.tokens = Tokens(folder)
         pairs = free_ports(len(LISTENERS))
         self.locked = {name: f"{NAME}:{ports.client}" for name, ports in zip(LISTENERS, pairs, strict=True)}
@@ -69,9 +73,10 @@ class SecuredBroker(Broker):
             "ssl.principal.mapping.rules": "RULE:^CN=([^,]*).*$/$1/",
             "listener.name.mtls.ssl.client.auth": "required",
             "listener.name.scram.sasl.enabled.mechanisms": "SCRAM-SHA-512",
-            "listener.name.scram.scram-sha-512.sasl.jaas.config": (
-                "org.apache.kafka.common.security.scram.ScramLoginModule required;"
-            ),
+            "listener.name.scram.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
+            "listener.name.expired.sasl.enabled.mechanisms": "SCRAM-SHA-512",
+            "listener.name.expired.scram-sha-512.sasl.jaas.config": SCRAM_LOGIN,
+            "listener.name.expired.ssl.keystore.location": str(self._expired.together()),
             "listener.name.oauth.sasl.enabled.mechanisms": "OAUTHBEARER",
             "listener.name.oauth.oauthbearer.sasl.jaas.config": f"{BEARER}OAuthBearerLoginModule required;",
             "listener.name.oauth.oauthbearer.sasl.server.callback.handler.class": (
@@ -142,11 +147,22 @@ def _filter(one: AclBinding) -> AclBindingFilter:
 
 RESOURCES = {"--topic": ResourceType.TOPIC, "--group": ResourceType.GROUP}
 RESOURCES |= {"--transactional-id": ResourceType.TRANSACTIONAL_ID}
+# What Kafka's own command takes for each; it refuses all else ("AclEntry.supportedOperations").
+SUPPORTED = {
+    ResourceType.TOPIC: "Read Write Create Describe Delete Alter DescribeConfigs AlterConfigs",
+    ResourceType.GROUP: "Read Describe Delete DescribeConfigs AlterConfigs",
+    ResourceType.TRANSACTIONAL_ID: "Describe Write",
+    ResourceType.BROKER: "Create ClusterAction DescribeConfigs AlterConfigs IdempotentWrite Alter Describe",
+}
+PRINCIPAL = re.compile(r"User:.+")
 OPERATIONS = {one.name.replace("_", "").lower(): one for one in AclOperation}
 
 
 def binding(command: str) -> AclBinding:
-    """Read one command as `kafka-acls` would; what it would not understand is an error here."""
+    """Read one command as `kafka-acls` would; what it would not understand is an error here.
+
+    The command itself is not among the broker's jars (it is in Kafka's `tools`), so its rules are repeated.
+    """
     program, *words = shlex.split(command)
     assert program == "kafka-acls", command
     options: dict[str, Any] = {}
@@ -158,7 +174,9 @@ def binding(command: str) -> AclBinding:
     assert ":" in options.pop("--bootstrap-server")
     options.pop("--command-config", None)
     pattern = ResourcePatternType[options.pop("--resource-pattern-type", "literal").upper()]
-    principal, operation = options.pop("--allow-principal"), OPERATIONS[options.pop("--operation").lower()]
+    principal, asked = options.pop("--allow-principal"), options.pop("--operation")
+    assert PRINCIPAL.fullmatch(principal), command
+    operation = OPERATIONS[asked.lower()]
     if options.pop("--cluster", False):
         kind, name = ResourceType.BROKER, "kafka-cluster"
     else:
@@ -166,4 +184,5 @@ def binding(command: str) -> AclBinding:
         kind = RESOURCES[word]
         options = {}
     assert not options, options
+    assert asked in SUPPORTED[kind].split(), command
     return AclBinding(kind, name, pattern, principal, "*", operation, AclPermissionType.ALLOW)

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 from tests.faults import run
-from tests.faults.report import Outcome, render
+from tests.faults.report import Outcome, Page, render
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -69,6 +69,29 @@ def test_a_failure_a_skip_and_a_late_recovery_are_said() -> None:
     assert "3 runs: 1 **FAILED**, 1 not run, 1 exact" in page
 
 
+def test_a_run_of_some_cases_leaves_the_other_rows_with_their_dates_and_what_was_remarked_by_hand() -> None:
+    first = [outcome("test_a", "A1", date="2026-01-01", recovery=3.0), outcome("test_b", "A2", date="2026-01-01")]
+    page = render(first).replace("\n\n| case", "\n- A1 was run twice,\n  by hand\n\n| case")
+    again = [outcome("test_b", "A2", date="2026-02-02", verdict="failed"), outcome("test_c", "A2", date="2026-02-02")]
+    merged = render(again, Page.parse(page))
+    assert [(row[0], row[1], row[2], row[-1]) for row in rows(merged)] == [
+        ("A1", "a", "exact", "2026-01-01"),
+        ("A2", "b", "**FAILED**", "2026-02-02"),
+        ("A2", "c", "exact", "2026-02-02"),
+    ]
+    assert "\n- A1 was run twice,\n  by hand\n" in merged
+    assert "- 3 runs: 2 exact, 1 **FAILED**\n" in merged
+    assert "recovery of the 1 runs" in merged
+    assert render([], Page.parse(merged)) == merged
+
+
+def test_rows_of_a_page_that_has_no_dates_are_of_the_day_it_names() -> None:
+    page = (
+        "# Fault report\n\n- 2026-03-03, pipeline 0.1.0\n\n| case | what |\n|---|---|\n| A1 | a | exact | | | 1 | 7 |\n"
+    )
+    assert [(row.what, row.seed, row.date) for row in Page.parse(page).rows] == [("a", "7", "2026-03-03")]
+
+
 @pytest.fixture
 def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     """Return a folder with some cases in it, as the working folder."""
@@ -108,3 +131,27 @@ def test_what_has_passed_is_left_out_when_a_run_is_resumed(project: Path) -> Non
     assert verdicts(project) == [("test_it_passes", "passed"), ("test_it_fails", "failed")]
     assert start("--resume", "--only", "C1") == 0
     assert len(rows((project / "report.md").read_text(encoding="utf-8"))) == 2
+
+
+@pytest.mark.thorough
+def test_a_case_that_is_run_alone_joins_the_rows_that_are_there(project: Path) -> None:
+    assert start("--only", "C1") == 0
+    assert start("--only", "C2") == 1
+    names = ["it passes", "it fails", "it is skipped"]
+    assert sorted(row[1] for row in rows((project / "report.md").read_text(encoding="utf-8"))) == sorted(names)
+    (project / "report.jsonl").unlink()
+    assert start("--missing") == 1
+    assert verdicts(project) == [("test_it_fails", "failed"), ("test_it_is_skipped", "skipped")]
+    assert start() == 1
+    assert len(rows((project / "report.md").read_text(encoding="utf-8"))) == len(names)
+
+
+@pytest.mark.thorough
+def test_the_cases_can_be_listed_and_none_is_run(project: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert start("--list") == 0
+    assert [line for line in capsys.readouterr().out.splitlines() if "\t" in line] == [
+        "C1\ttests/test_cases.py::test_it_passes",
+        "C2\ttests/test_cases.py::test_it_fails",
+        "C2\ttests/test_cases.py::test_it_is_skipped",
+    ]
+    assert not (project / "report.md").exists()

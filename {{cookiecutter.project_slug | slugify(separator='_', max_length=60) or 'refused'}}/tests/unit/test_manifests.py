@@ -16,6 +16,7 @@ from tests.support.manifests import KUBERNETES, OVERLAYS, ROOT, Document, built,
 
 from pipeline.settings import KEYS, load
 
+SECRETS = "/etc/pipeline/secrets"
 JOBS = [path for path in OVERLAYS if path.parent.name == "overlays"]
 
 
@@ -36,6 +37,12 @@ def job(folder: Path) -> Document:
 def container(document: Document, role: str) -> dict[str, Any]:
     """Return the one container of the driver's or an executor's pod."""
     [found] = document["spec"][role]["template"]["spec"]["containers"]
+    return dict(found)
+
+
+def settings_of(folder: Path) -> dict[str, str]:
+    """Return what the ConfigMap of an overlay sets."""
+    [found] = [document["data"] for document in built(folder) if document["kind"] == "ConfigMap"]
     return dict(found)
 
 
@@ -116,8 +123,13 @@ def test_kubeconform_accepts_what_kustomize_makes(folder: Path, tmp_path: Path) 
 
 
 @pytest.mark.parametrize("folder", JOBS, ids=lambda path: path.name)
-def test_the_settings_of_an_overlay_are_settings_and_allowed(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    [settings] = [document["data"] for document in built(folder) if document["kind"] == "ConfigMap"]
+def test_the_settings_of_an_overlay_are_settings_and_allowed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    # What the Secret holds, in a folder of this machine.
+    (tmp_path / "KAFKA_PASSWORD").write_text("any", "ascii")
+    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----", "ascii")
+    settings = {name: value.replace(SECRETS, str(tmp_path)) for name, value in settings_of(folder).items()}
     monkeypatch.chdir(ROOT)
     given = settings | {
         entry["name"]: entry["value"] for entry in container(job(folder), "driver")["env"] if "value" in entry
@@ -170,6 +182,17 @@ def test_secrets_are_named_never_written() -> None:
             [volume] = pod["volumes"]
             assert volume["secret"]["secretName"] == "pipeline-secrets"
             assert [mount["readOnly"] for mount in box["volumeMounts"]] == [True]
+
+
+def test_production_is_behind_locks_and_names_files_of_the_mounted_secret() -> None:
+    settings = settings_of(KUBERNETES / "overlays/production")
+    assert settings["PIPELINE_SECURITY__METHOD"] != "plaintext"
+    assert ":9092" not in settings["PIPELINE_SOURCE__BOOTSTRAP"]
+    for key in ("PIPELINE_SECURITY__PASSWORD_FILE", "PIPELINE_SECURITY__CA_FILE"):
+        assert settings[key].startswith(f"{SECRETS}/")
+    for role in ("driver", "executor"):
+        mounts = container(job(KUBERNETES / "overlays/production"), role)["volumeMounts"]
+        assert [mount["mountPath"] for mount in mounts] == [SECRETS]
 
 
 def test_the_versions_are_those_of_the_image() -> None:

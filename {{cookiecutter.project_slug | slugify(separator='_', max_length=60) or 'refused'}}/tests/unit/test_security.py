@@ -12,7 +12,7 @@ from confluent_kafka.admin import AdminClient
 from tests.support.certificates import Authority, openssl
 
 from pipeline import cli, effective
-from pipeline.acls import of_provision, of_run, printed
+from pipeline.acls import commands, of_audit, of_provision, of_replay, of_run, printed
 from pipeline.address import Address, access_of, entry, java_entry
 from pipeline.errors import BadSettings
 from pipeline.local.demo import without_locks
@@ -300,6 +300,19 @@ def test_a_secret_that_one_of_the_clients_would_not_take_is_refused_and_not_show
         assert rule in line
 
 
+def test_a_key_must_be_opened_by_its_password_and_be_that_of_the_certificate(tmp_path: Path) -> None:
+    authority = Authority(tmp_path)
+    own, other = authority.sign("own", password=CANARY), authority.sign("other", password=CANARY)
+    keys = {"method": "mtls", "certificate_file": str(own.certificate), "key_file": str(own.key)}
+    right, wrong = {"key_password_env": "PASSWORD"}, {"key_password_file": "wrong"}
+    locked(**keys, **right)
+    (tmp_path / "wrong").write_text(f"{CANARY}-not", "ascii")
+    line = f"key_password_file = 'wrong': the password does not open key_file = {str(own.key)!r}"
+    assert line in refused(**keys, **wrong)
+    line = f"key_file = {str(other.key)!r}: is not the key of certificate_file = {str(own.certificate)!r}"
+    assert line in refused(**{**keys, "key_file": str(other.key)}, **right)
+
+
 def test_the_output_says_its_own_section() -> None:
     line = refused("output_security", method="scram")
     assert line.startswith("pipeline.toml: output_security.username = '': method 'scram' needs it")
@@ -390,6 +403,16 @@ def test_acls_are_printed_for_the_user_of_the_settings_and_a_certificate_s_must_
     with pytest.raises(BadSettings, match="say --principal"):
         list(printed(locked(**MTLS)))
     assert any("--allow-principal 'User:CN=a b'" in line for line in printed(locked(**MTLS), "User:CN=a b"))
+
+
+def test_each_part_of_the_acls_is_whole_on_top_of_the_first() -> None:
+    settings = locked(**SCRAM, **ENV)
+    parts = [part.splitlines()[1:] for part in "\n".join(printed(settings)).split("# ")[1:]]
+    run = set(parts[0])
+    for part, needed in zip(parts[1:], (of_provision, of_audit, of_replay), strict=True):
+        assert not run & set(part)
+        left = set(commands(needed(settings))) - run - set(part)
+        assert not [line for line in left if "--transactional-id" not in line]  # those one prefix of the run holds
 
 
 def test_two_ways_in_need_the_group_on_both_sides() -> None:

@@ -1,4 +1,4 @@
-"""What a soak calls growth: within the longest life of a job, beyond noise, in any one figure."""
+"""What a soak calls growth: beyond noise, in any one figure, in the longest life of a job; of ids over all lives."""
 
 from __future__ import annotations
 
@@ -33,6 +33,15 @@ def test_any_figure_that_rises_for_long_has_grown(name: str) -> None:
 def test_one_transactional_id_more_is_growth() -> None:
     samples = [*life(1, 20), *[sample._replace(figures=FLAT | {"transactional ids": 3.0}) for sample in life(1, 10)]]
     assert growth(samples) == {"transactional ids": (2.0, 3.0)}
+
+
+def test_transactional_ids_that_each_restart_adds_are_growth_though_each_life_is_flat() -> None:
+    lives = [
+        sample._replace(life=number, figures=FLAT | {"transactional ids": 2.0 * number})
+        for number in range(1, 5)
+        for sample in life(number, 8)
+    ]
+    assert growth(lives) == {"transactional ids": (2.0, 8.0)}
 
 
 def test_a_restart_begins_anew_and_the_longest_life_is_judged() -> None:

@@ -14,6 +14,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from confluent_kafka import Consumer, KafkaError, KafkaException, Producer, TopicPartition
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.acls import check, of_letters, of_replay
 from pipeline.address import entry, made
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
@@ -62,6 +63,7 @@ class Letter(NamedTuple):
 def read_letters(settings: Settings) -> Iterator[Letter]:
     """All committed dead letters, partition by partition."""
     name = settings.output.dead_letter_topic
+    check(settings, of_letters)
     topics = Topics(settings.output_bootstrap)
     partitions = range(topics.one(name, "dead letter topic").partitions)
     first = topics.offsets(name, partitions, OffsetSpec.earliest())
@@ -106,6 +108,7 @@ def replay(settings: Settings, letters: Sequence[Letter]) -> int:
 
     Those that are there already are not sent again.
     """
+    check(settings, of_replay)
     for one in letters:
         if one.is_cut or one.said.get("topic") != settings.source.topic:
             why = "only a part of the record is left" if one.is_cut else f"it is not of {settings.source.topic}"

@@ -1,6 +1,6 @@
 """What the checks ask about: both clusters and their topics, each asked once.
 
-Guarantee: a cluster that is away costs one deadline, not one for each check.
+Guarantee: a cluster that is away, or lets nobody in, costs one deadline, not one for each check.
 """
 
 from __future__ import annotations
@@ -8,7 +8,7 @@ from __future__ import annotations
 from functools import cached_property
 from typing import TYPE_CHECKING
 
-from pipeline.errors import PipelineError, Unreachable
+from pipeline.errors import Denied, PipelineError, Unreachable
 from pipeline.kafka import reachable
 from pipeline.lanes.topics import Topic, Topics
 
@@ -30,19 +30,20 @@ class Cluster:
         """Ask, and remember a failure."""
         self.bootstrap = bootstrap
         self.brokers = 0
-        self.fault: Unreachable | None = None
+        self.fault: Unreachable | Denied | None = None
         self._topics = Topics(bootstrap)
         try:
             with reachable(bootstrap, "ask for the brokers"):
                 self.brokers = len(self._topics.admin.list_topics(timeout=PROBE_SECONDS).brokers)
-        except Unreachable as error:
+        except (Unreachable, Denied) as error:
             self.fault = error
 
     @property
     def topics(self) -> Topics:
         """Questions to the cluster, if it is there."""
         if self.fault is not None:
-            msg = f"cluster {self.bootstrap} is away"
+            how = "is away" if isinstance(self.fault, Unreachable) else "does not let us in"
+            msg = f"cluster {self.bootstrap} {how}"
             raise NotThere(msg)
         return self._topics
 
