@@ -26,7 +26,7 @@ def test_the_testing_page_lists_every_mutant_with_its_test() -> None:
 
 
 def test_every_fault_case_has_a_row_in_the_fault_report_and_every_row_is_of_a_case() -> None:
-    """Or is said not to have been run; what is missing is run, and its rows are added, by `make faults ARGS=--missing`."""
+    """Or is said not to have been run: `make faults ARGS=--missing` runs it, and adds its rows."""
     page = (ROOT / "docs/fault-report.md").read_text(encoding="utf-8")
     told = {
         case for row in re.findall(r"^\| ([A-Z]\d+(?:, [A-Z]\d+)*) \|", page, re.MULTILINE) for case in row.split(", ")
@@ -41,5 +41,5 @@ def test_every_fault_case_has_a_row_in_the_fault_report_and_every_row_is_of_a_ca
     cases = {case for line in listed for case in line.split(",")}
     assert len(cases) > 50, done.stdout
     pending = set(re.findall(r"[A-Z]\d+", "".join(re.findall(r"^- Not run yet: (.*)$", page, re.MULTILINE))))
-    assert cases - told == pending, "neither a row nor said to be missing in docs/fault-report.md: make faults ARGS=--missing"
+    assert cases - told == pending, "neither a row, nor said to be missing: make faults ARGS=--missing"
     assert told - cases == set(), "a row of no test"

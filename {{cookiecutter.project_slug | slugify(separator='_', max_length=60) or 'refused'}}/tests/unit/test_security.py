@@ -300,19 +300,6 @@ def test_a_secret_that_one_of_the_clients_would_not_take_is_refused_and_not_show
         assert rule in line
 
 
-def test_a_key_must_be_opened_by_its_password_and_be_that_of_the_certificate(tmp_path: Path) -> None:
-    authority = Authority(tmp_path)
-    own, other = authority.sign("own", password=CANARY), authority.sign("other", password=CANARY)
-    keys = {"method": "mtls", "certificate_file": str(own.certificate), "key_file": str(own.key)}
-    right, wrong = {"key_password_env": "PASSWORD"}, {"key_password_file": "wrong"}
-    locked(**keys, **right)
-    (tmp_path / "wrong").write_text(f"{CANARY}-not", "ascii")
-    line = f"key_password_file = 'wrong': the password does not open key_file = {str(own.key)!r}"
-    assert line in refused(**keys, **wrong)
-    line = f"key_file = {str(other.key)!r}: is not the key of certificate_file = {str(own.certificate)!r}"
-    assert line in refused(**{**keys, "key_file": str(other.key)}, **right)
-
-
 def test_the_output_says_its_own_section() -> None:
     line = refused("output_security", method="scram")
     assert line.startswith("pipeline.toml: output_security.username = '': method 'scram' needs it")
