@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import logging
 import random
+import sys
 import time
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -129,6 +130,7 @@ def admin_config(bootstrap: str) -> dict[str, Any]:
 @contextmanager
 def mapped(action: str, *needs: str) -> Iterator[None]:
     """Turn a client error into one of our kinds; the most specific wins. `needs`: "Write on Topic receipts"."""
+    raised: object = None
     try:
         yield
     except KafkaException as error:
@@ -143,6 +145,12 @@ def mapped(action: str, *needs: str) -> Iterator[None]:
     except BufferError as error:
         msg = f"{action}: the producer's queue stayed full; the cluster does not keep up, or chunk_rows is too large"
         raise Fatal(msg) from error
+    except:  # noqa: E722  of a fatal error confluent-kafka may raise the bare KafkaError, which is no BaseException
+        raised = sys.exc_info()[1]
+        if not isinstance(raised, KafkaError):
+            raise
+    if isinstance(raised, KafkaError):
+        raise as_kind(raised, action, *needs)
 
 
 def as_kind(error: KafkaError, action: str, *needs: str) -> PipelineError:

@@ -185,3 +185,10 @@ def test_a_producer_connects_to_all_brokers_or_to_those_it_needs(connections: st
         }
     )
     assert producer_config(settings, "app.source.0")["enable.sparse.connections"] is sparse
+
+
+def test_a_bare_error_that_no_handler_of_python_would_catch_has_its_kind_too() -> None:
+    assert not issubclass(KafkaError, BaseException)
+    with pytest.raises(Fenced, match="flush lane: _FENCED: why"), mapped("flush lane"):
+        # As confluent-kafka does in mid callback.
+        raise error(FENCED, fatal=True)  # type: ignore[misc]
