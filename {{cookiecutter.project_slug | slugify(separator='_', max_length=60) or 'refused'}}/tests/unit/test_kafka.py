@@ -191,4 +191,4 @@ def test_a_bare_error_that_no_handler_of_python_would_catch_has_its_kind_too() -
     assert not issubclass(KafkaError, BaseException)
     with pytest.raises(Fenced, match="flush lane: _FENCED: why"), mapped("flush lane"):
         # As confluent-kafka does in mid callback.
-        raise error(FENCED, fatal=True)  # type: ignore[misc]
+        raise error(FENCED, fatal=True)
