@@ -1,4 +1,4 @@
-"""S2 and S3: a user who is not allowed enough, or no more; the job stops with one line, and goes on exactly after."""
+"""S1 to S3: a user who is no longer let in, or not allowed enough; the job stops with one line, and goes on exactly."""
 
 from __future__ import annotations
 
@@ -6,7 +6,8 @@ import time
 from typing import TYPE_CHECKING
 
 import pytest
-from tests.support.locked import LockedApp
+from tests.support.locked import PASSWORD, LockedApp
+from tests.support.secrets import left_by
 from tests.support.secured import SCRAM, SecuredBroker, binding
 
 from pipeline.acls import of_run
@@ -38,6 +39,30 @@ def locked(secured: SecuredBroker, tmp_path: Path) -> LockedApp:
     locked = LockedApp(secured, tmp_path, SCRAM, source={"max_offsets_per_trigger": 100})
     locked.allow()
     return locked
+
+
+@pytest.mark.long
+@pytest.mark.fault("S1")
+def test_a_password_that_is_changed_under_a_job_ends_it_and_it_is_not_in_what_the_job_leaves(
+    locked: LockedApp, tmp_path: Path, evidence: Evidence
+) -> None:
+    locked.plain.send(200)
+    left = tmp_path / "left"
+    left.mkdir()
+    with locked.app.start(environ={"TMPDIR": str(left)}) as job:
+        job.wait_for_progress(sum(locked.plain.ends().values()))
+        locked.broker.add_user(locked.user, "an0ther-Canary")
+        began = time.monotonic()
+        locked.plain.send(50, seed=2)
+        assert job.wait() == 8, job.log
+        evidence.recovery = time.monotonic() - began
+        assert f"does not let User:{locked.user} in" in job.log
+        places = left_by(job, [left, locked.app.checkpoint, locked.app.folder])
+        assert any("/offsets/0" in name for name in places.naming(locked.app.topic))
+        assert not places.naming(PASSWORD), places.naming(PASSWORD)
+    locked.broker.add_user(locked.user, PASSWORD)
+    locked.app.run()
+    locked.plain.assert_exact()
 
 
 @pytest.mark.long
