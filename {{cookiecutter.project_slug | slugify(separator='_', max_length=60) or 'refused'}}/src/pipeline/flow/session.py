@@ -73,7 +73,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         .config("spark.speculation", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
-        # Of each column that is described Spark would note the line it comes from: most of what planning a batch takes.
+        # Of each column that is described Spark would note the line it comes from, by several calls into Java.
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
