@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+import pytest
 from hypothesis import HealthCheck, settings
 from tests.support.brokers import described
 
@@ -19,3 +20,23 @@ settings.load_profile("project")
 def pytest_report_header() -> str:
     """Say which Kafka the integration tests will use."""
     return described()
+
+
+@pytest.hookimpl(trylast=True)
+def pytest_configure(config: pytest.Config) -> None:
+    """Let failures be shown when they happen."""
+    if config.getoption("numprocesses", None):
+        config.pluginmanager.register(ShownAtOnce(config), "shown-at-once")
+
+
+class ShownAtOnce:
+    """Shows a failure of tests side by side when it happens: a run that is cut off shows nothing at its end."""
+
+    def __init__(self, config: pytest.Config) -> None:
+        """Write where the dots are written."""
+        self._terminal = config.pluginmanager.get_plugin("terminalreporter")
+
+    def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
+        """Write what failed, and why."""
+        if report.failed:
+            self._terminal.write_line(f"\nFAILED in {report.when}: {report.nodeid}\n{report.longreprtext}")

@@ -6,6 +6,7 @@ E2   the checkpoint lost, with the whole job
 G1   speculation on: a lane whose writer is frozen is written by a second attempt, then the first one goes on
 H1   a machine lost: a worker killed with its executor
 H2   the image's own driver and executor, with Spark's backend for Kubernetes
+H3   the demo as anybody runs it, its job submitted: killed twice in mid transaction, its checkpoint deleted
 """
 
 from __future__ import annotations
@@ -36,6 +37,8 @@ if TYPE_CHECKING:
 
     from tests.support.arena import Evidence
 
+PROJECT_SETTINGS = ROOT / "pipeline.toml"
+KILLS = 2
 # A second attempt of a task is never started on the host of the first.
 HOSTS = (HOST, "127.0.0.2")
 
@@ -55,12 +58,16 @@ def cluster(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkCluster]:
 
 
 @pytest.fixture(scope="module")
+def package(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    return packed(tmp_path_factory.mktemp("package"))
+
+
+@pytest.fixture(scope="module")
 def jobs(
-    brokers: Broker, cluster: SparkCluster, tmp_path_factory: pytest.TempPathFactory
+    brokers: Broker, cluster: SparkCluster, package: Path, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Callable[[], Watched]]:
     """Return what gives the job: the same for all cases, until one leaves it broken."""
     folder = tmp_path_factory.mktemp("submitted")
-    package = packed(folder / "package")
 
     def made() -> Watched:
         arena = watched(brokers, folder)
@@ -231,3 +238,15 @@ def test_the_image_is_driver_and_executor_for_sparks_kubernetes_backend(
                 wait_until(lambda: executor.poll() is not None, JOB_SECONDS, "an executor ends with its driver")
             finally:
                 executor.kill()
+
+
+@pytest.mark.fault("H3")
+def test_the_demo_is_exact_with_its_job_on_the_cluster(cluster: SparkCluster, package: Path, tmp_path: Path) -> None:
+    environ = {**os.environ, **cluster.environ(package, {})}
+    command = [sys.executable, "-m", "pipeline", "demo", "--payments", "40000", "--settings", str(PROJECT_SETTINGS)]
+    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
+    assert done.stdout.count("SIGKILL at") == KILLS
+    assert "0 lost, 0 duplicated" in done.stdout
+    applications = cluster.state()["completedapps"]
+    assert len(applications) > KILLS, "each of its jobs was one of the cluster's, and not of this machine's alone"

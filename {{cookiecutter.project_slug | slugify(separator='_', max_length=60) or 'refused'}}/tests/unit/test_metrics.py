@@ -10,6 +10,7 @@ import sys
 import time
 from dataclasses import replace
 from pathlib import Path
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
@@ -71,7 +72,7 @@ def commit_of(*timestamps: int) -> Commit:
     """Return the commit of rows with these timestamps, made at NOW_MS."""
     rows: list[Row] = [(at, stamp, None, None, None, None, False, 0, None, []) for at, stamp in enumerate(timestamps)]
     with pytest.MonkeyPatch.context() as clock:
-        clock.setattr("pipeline.lanes.report.time.time_ns", lambda: NOW_MS * 1_000_000)
+        clock.setattr("pipeline.lanes.report.time", SimpleNamespace(time_ns=lambda: NOW_MS * 1_000_000))
         return Commit(seconds={"fence": 0.5, "commit": 0.25}).describe([columnar(rows)], written=len(rows))
 
 

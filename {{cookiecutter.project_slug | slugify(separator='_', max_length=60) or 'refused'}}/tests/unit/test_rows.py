@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -170,7 +171,7 @@ def test_a_range_of_large_outputs_is_cut_by_bytes(monkeypatch: pytest.MonkeyPatc
 
 def test_a_slow_range_is_cut_by_seconds(monkeypatch: pytest.MonkeyPatch) -> None:
     now = 0.0
-    monkeypatch.setattr("pipeline.lanes.rows.time.monotonic", lambda: now)
+    monkeypatch.setattr("pipeline.lanes.rows.time", SimpleNamespace(monotonic=lambda: now))
 
     def slow() -> Iterator[list[Row]]:
         nonlocal now

@@ -9,6 +9,7 @@ import threading
 import time
 from collections import deque
 from dataclasses import replace
+from types import SimpleNamespace
 from typing import TYPE_CHECKING
 
 import pytest
@@ -170,7 +171,8 @@ def test_a_live_view_ends_with_ctrl_c(job: Job, monkeypatch: pytest.MonkeyPatch)
         if len(looks) == 3:
             raise KeyboardInterrupt
 
-    monkeypatch.setattr("pipeline.observe.watch.time.sleep", sleep)
+    # In its place alone: `time.sleep` itself belongs to every thread of the tests.
+    monkeypatch.setattr("pipeline.observe.watch.time", SimpleNamespace(sleep=sleep))
     console = Console(width=160, force_terminal=False)
     with console.capture() as capture:
         watch_live(job.url, 0.5, console)

@@ -94,7 +94,6 @@ class LaneReport:
     partition: int
     record: bytes = b""
     end: int = -1
-    next_offset: int = -1
     skipped: int = 0
     commits: list[Commit] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
