@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from typing import Any
 
 import pytest
 from hypothesis import HealthCheck, settings
@@ -34,7 +35,7 @@ class ShownAtOnce:
 
     def __init__(self, config: pytest.Config) -> None:
         """Write where the dots are written."""
-        self._terminal = config.pluginmanager.get_plugin("terminalreporter")
+        self._terminal: Any = config.pluginmanager.get_plugin("terminalreporter")
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Write what failed, and why."""

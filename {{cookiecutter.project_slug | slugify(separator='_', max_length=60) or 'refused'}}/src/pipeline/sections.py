@@ -137,7 +137,7 @@ class Codec(Section):
 class Spark(Section):
     """The Spark session."""
 
-    master: Master = "local[4,4]"
+    master: Master = "local[*,4]"
     checkpoint: str = ""
     trigger_seconds: float = Field(default=0.0, ge=0, le=86_400)
     driver_memory: Memory = "1g"

@@ -25,6 +25,8 @@ from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 
 from pipeline.errors import BadSettings
+from pipeline.flow.checkpoint import written_by
+from pipeline.flow.names import keep_names
 from pipeline.local.classes import java_options as archived_classes
 from pipeline.local.jars import jars
 from pipeline.local.java import java
@@ -46,6 +48,8 @@ COMPILER = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
+# Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
+SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -63,6 +67,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     if local:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find what the driver found
         java_options = java_options or archived_classes(program)
+        java_options += collector(settings.spark.driver_memory)
     # As a URI: a space in the path would end the option.
     log4j = Path(str(files("pipeline.flow").joinpath("log4j2.properties"))).as_uri()
     builder = (
@@ -82,6 +87,8 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
     )
+    for name, value in written_by(settings).items():
+        builder = builder.config(name, value)
     connector = [str(jar) for jar in jars("spark")]
     if not local:
         builder = builder.config("spark.jars", ",".join(connector))
@@ -94,7 +101,15 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
             .config("spark.python.daemon.module", "pipeline.flow.daemon")
         )
     with chdir(_scratch()), _interrupt_kept():
-        return builder.getOrCreate()
+        spark = builder.getOrCreate()
+    keep_names(spark)
+    return spark
+
+
+def collector(memory: str) -> str:
+    """Java's option for a heap of this size; none leaves the choice to Java."""
+    megabytes = int(memory[:-1]) * {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}[memory[-1].lower()]
+    return f" {SIMPLE_COLLECTOR}" if megabytes <= SIMPLE_MB else ""
 
 
 @contextmanager
