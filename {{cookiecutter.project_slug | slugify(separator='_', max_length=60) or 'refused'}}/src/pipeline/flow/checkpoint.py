@@ -29,8 +29,8 @@ if TYPE_CHECKING:
 PROBE_BYTES = 8_192
 PROBE = ".probe"
 LOCAL = "file://"
-# As Spark comes, it starts several programs for each file on a local disk, to set and to read its mode: of the 200 ms that
-# two files of a batch took, this leaves 70.
+# As Spark comes, it starts several programs for each file on a local disk, to set and to read its mode: of the 200 ms
+# that two files of a batch took, this leaves 70.
 QUICK = {
     "spark.sql.streaming.checkpointFileManagerClass": (
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
