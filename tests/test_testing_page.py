@@ -1,4 +1,7 @@
-"""The page on testing is true: it names every mutant, with the test that must fail; the fault report lacks no case."""
+"""The page on testing is true: it names every mutant, with the test that must fail; the fault report lacks no case.
+
+And no test takes what all threads of the tests share.
+"""
 
 from __future__ import annotations
 
@@ -43,3 +46,14 @@ def test_every_fault_case_has_a_row_in_the_fault_report_and_every_row_is_of_a_ca
     pending = set(re.findall(r"[A-Z]\d+", "".join(re.findall(r"^- Not run yet: (.*)$", page, re.MULTILINE))))
     assert cases - told == pending, "neither a row, nor said to be missing: make faults ARGS=--missing"
     assert told - cases == set(), "a row of no test"
+
+
+def test_no_test_puts_its_own_clock_in_the_place_of_everybodys() -> None:
+    """A patch of `module.time.sleep` is one of `time.sleep` for every thread: once, a thread of another test got it."""
+    patched = re.compile(r'"[\w.]+\.time\.\w+"|setattr\(time,')
+    found = [
+        f"{path.relative_to(PROJECT)}: {match[0]}"
+        for path in sorted(PROJECT.rglob("tests/**/*.py"))
+        for match in patched.finditer(path.read_text(encoding="utf-8"))
+    ]
+    assert not found

@@ -44,7 +44,8 @@ def test_packages_and_classes_keep_their_kind(spark: SparkSession) -> None:
     assert jvm.java.util.ArrayList().size() == 0
     assert "ArrayList" in jvm.java.util.__dict__
     with pytest.raises(TypeError, match="object is not callable"):
-        jvm.java.util.nothing_of_this_name()
+        jvm.java.util.NoClassYet()
+    assert "NoClassYet" not in jvm.java.util.__dict__, "it may come with a jar that is added later"
 
 
 def test_a_value_of_java_is_not_kept(spark: SparkSession) -> None:

@@ -23,10 +23,13 @@ def keep_names(spark: SparkSession) -> None:
 
 
 def _kept(owner: JVMView | JavaPackage | JavaClass, name: str, found: Any) -> Any:
-    """Keep a name where Python looks before it asks; a value of Java's may change, and is not kept."""
+    """Keep a name where Python looks before it asks.
+
+    A value of Java's may change, and a class that is not there yet looks like a package: neither is kept.
+    """
     if type(found) in _KINDS:
         found.__class__ = _KINDS[type(found)]
-    if isinstance(found, JavaPackage | JavaClass | JavaMember):
+    if isinstance(found, JavaClass | JavaMember) or (isinstance(found, JavaPackage) and name.islower()):
         owner.__dict__[name] = found
     return found
 
