@@ -156,7 +156,7 @@ class Job:
         def on_batch(batch: DataFrame, batch_id: int) -> None:
             self._in_batch = True  # before the look at the stop file; `_close` looks the other way round
             try:
-                if stop_file.exists():
+                if self.stop.is_set() or stop_file.exists():
                     msg = "stopped before the batch began"
                     raise Stopped(msg)  # noqa: TRY301  every way out of a batch is noted below
                 fault_point("before batch")
