@@ -108,7 +108,7 @@ def workers() -> Iterator[tuple[int, int]]:
     """The Python workers of this process's Spark, each with the most memory that it ever had, in bytes."""
     for pid in tree(os.getpid()):
         try:
-            if b"pyspark.daemon" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if b"pyspark.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
                 status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
                 yield pid, int(status.partition("VmHWM:")[2].split()[0]) * 1024
         except (OSError, IndexError):  # ended meanwhile

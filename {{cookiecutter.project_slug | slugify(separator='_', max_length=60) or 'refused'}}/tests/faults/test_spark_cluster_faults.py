@@ -37,7 +37,6 @@ if TYPE_CHECKING:
 
     from tests.support.arena import Evidence
 
-PROJECT_SETTINGS = ROOT / "pipeline.toml"
 KILLS = 2
 # A second attempt of a task is never started on the host of the first.
 HOSTS = (HOST, "127.0.0.2")
@@ -241,10 +240,10 @@ def test_the_image_is_driver_and_executor_for_sparks_kubernetes_backend(
 
 
 @pytest.mark.fault("H3")
-def test_the_demo_is_exact_with_its_job_on_the_cluster(cluster: SparkCluster, package: Path, tmp_path: Path) -> None:
-    environ = {**os.environ, **cluster.environ(package, {})}
-    command = [sys.executable, "-m", "pipeline", "demo", "--payments", "40000", "--settings", str(PROJECT_SETTINGS)]
-    done = subprocess.run(command, env=environ, cwd=tmp_path, capture_output=True, text=True, check=False)
+def test_the_demo_is_exact_with_its_job_on_the_cluster(cluster: SparkCluster, package: Path) -> None:
+    environ = {**os.environ, "PYTHONPATH": str(ROOT / "src"), **cluster.environ(package, {})}
+    command = [sys.executable, "-m", "pipeline", "demo", "--payments", "40000"]
+    done = subprocess.run(command, env=environ, cwd=ROOT, capture_output=True, text=True, check=False)
     assert done.returncode == 0, f"{done.stdout}\n{done.stderr}"
     assert done.stdout.count("SIGKILL at") == KILLS
     assert "0 lost, 0 duplicated" in done.stdout

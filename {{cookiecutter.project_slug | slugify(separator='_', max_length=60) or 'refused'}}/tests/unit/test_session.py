@@ -6,17 +6,27 @@ import pytest
 from tests.support.figures import settings_of
 
 from pipeline.flow.checkpoint import QUICK, written_by
-from pipeline.flow.session import SIMPLE_COLLECTOR, collector
+from pipeline.flow.session import SIMPLE_COLLECTOR, collector, outside_heap
 
 
 @pytest.mark.parametrize("memory", ["512m", "1g", "2G", "2048M", "900000k"])
 def test_a_small_heap_gets_the_simplest_collector(memory: str) -> None:
-    assert collector(memory) == f" {SIMPLE_COLLECTOR}"
+    assert collector(memory) == SIMPLE_COLLECTOR
 
 
 @pytest.mark.parametrize("memory", ["2049m", "3g", "1t"])
 def test_of_a_large_heap_java_decides(memory: str) -> None:
     assert not collector(memory)
+
+
+@pytest.mark.parametrize(("master", "megabytes"), [("local[1,4]", 1024), ("local[2,4]", 1024), ("local[16,4]", 8192)])
+def test_every_task_may_hold_rows_outside_the_heap(master: str, megabytes: int) -> None:
+    assert outside_heap(master) == f"-XX:MaxDirectMemorySize={megabytes}m"
+
+
+def test_as_many_tasks_as_cores_may_hold_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.flow.session.os.cpu_count", lambda: 6)
+    assert outside_heap("local[*,4]") == "-XX:MaxDirectMemorySize=3072m"
 
 
 @pytest.mark.parametrize("place", ["", "checkpoint", "/var/lib/pipeline", "file:///var/lib/pipeline"])

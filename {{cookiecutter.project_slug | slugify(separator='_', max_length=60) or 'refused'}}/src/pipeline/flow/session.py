@@ -39,7 +39,9 @@ if TYPE_CHECKING:
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
 # Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches.
-BATCH_ROWS = "250"
+BATCH_ROWS = "100"
+# What a task holds of them outside the heap at most: two stages, each with its rows and, while they grow, half as much.
+TASK_MB = 512
 # The one value that is no bound: with any other Arrow counts the batch anew for each of its rows, half of Spark's time.
 NO_BOUND = "2147483647"
 # Java's best compiler is called four times later than by default. What runs for every record gets there in seconds all
@@ -67,7 +69,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     if local:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find what the driver found
         java_options = java_options or archived_classes(program)
-        java_options += collector(settings.spark.driver_memory)
+        java_options += f" {collector(settings.spark.driver_memory)} {outside_heap(master)}"
     # As a URI: a space in the path would end the option.
     log4j = Path(str(files("pipeline.flow").joinpath("log4j2.properties"))).as_uri()
     builder = (
@@ -109,7 +111,14 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
 def collector(memory: str) -> str:
     """Java's option for a heap of this size; none leaves the choice to Java."""
     megabytes = int(memory[:-1]) * {"k": 1 / 1024, "m": 1, "g": 1024, "t": 1024**2}[memory[-1].lower()]
-    return f" {SIMPLE_COLLECTOR}" if megabytes <= SIMPLE_MB else ""
+    return SIMPLE_COLLECTOR if megabytes <= SIMPLE_MB else ""
+
+
+def outside_heap(master: str) -> str:
+    """Java's option for what all tasks of a local master hold; as it comes, Java allows them as much as its heap."""
+    slots = master.removeprefix("local[").partition(",")[0]
+    tasks = int(slots) if slots.isdecimal() else os.cpu_count() or 1
+    return f"-XX:MaxDirectMemorySize={TASK_MB * max(tasks, 2)}m"
 
 
 @contextmanager
