@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 from pyspark.sql.functions import col, struct, to_json
 
 from bench.codec import DECIMAL, TIME, plain_encode, schema
+from bench.machine import WORKERS, part_of
 from pipeline.flow.job import Job
 from pipeline.flow.outputs import emit, output
 from pipeline.lanes.provision import provision
@@ -108,7 +109,7 @@ def workers() -> Iterator[tuple[int, int]]:
     """The Python workers of this process's Spark, each with the most memory that it ever had, in bytes."""
     for pid in tree(os.getpid()):
         try:
-            if b"pyspark.worker" in Path(f"/proc/{pid}/cmdline").read_bytes():
+            if part_of(Path(f"/proc/{pid}/cmdline").read_bytes()) == WORKERS:
                 status = Path(f"/proc/{pid}/status").read_text(encoding="ascii")
                 yield pid, int(status.partition("VmHWM:")[2].split()[0]) * 1024
         except (OSError, IndexError):  # ended meanwhile

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from types import SimpleNamespace
+
 import pytest
 from tests.support.figures import settings_of
 
@@ -25,7 +27,7 @@ def test_every_task_may_hold_rows_outside_the_heap(master: str, megabytes: int) 
 
 
 def test_as_many_tasks_as_cores_may_hold_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("pipeline.flow.session.os.cpu_count", lambda: 6)
+    monkeypatch.setattr("pipeline.flow.session.os", SimpleNamespace(cpu_count=lambda: 6))
     assert outside_heap("local[*,4]") == "-XX:MaxDirectMemorySize=3072m"
 
 

@@ -40,8 +40,7 @@ QUICK = {
 
 def written_by(settings: Settings) -> dict[str, str]:
     """What Spark writes the checkpoint with: its own way where that holds state, or is on another file system."""
-    given = settings.spark.checkpoint
-    is_local = given.startswith("file:") or not URI.match(given)
+    is_local = location(settings, scratch="").startswith("file:")
     return QUICK if is_local and not settings.shuffled else {}
 
 

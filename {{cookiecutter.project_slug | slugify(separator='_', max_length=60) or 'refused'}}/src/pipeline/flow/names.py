@@ -22,31 +22,31 @@ def keep_names(spark: SparkSession) -> None:
     spark.sparkContext._jvm.__class__ = _View  # noqa: SLF001  py4j makes it, and nobody else
 
 
-def _kept(owner: JVMView | JavaPackage | JavaClass, name: str, found: Any) -> Any:
-    """Keep a name where Python looks before it asks.
+class _Keeping:
+    """Keeps a name where Python looks before it asks.
 
     A value of Java's may change, and a class that is not there yet looks like a package: neither is kept.
     """
-    if type(found) in _KINDS:
-        found.__class__ = _KINDS[type(found)]
-    if isinstance(found, JavaClass | JavaMember) or (isinstance(found, JavaPackage) and name.islower()):
-        owner.__dict__[name] = found
-    return found
 
-
-class _View(JVMView):  # type: ignore[misc]
     def __getattr__(self, name: str) -> Any:
-        return _kept(self, name, super().__getattr__(name))
+        found = super().__getattr__(name)  # type: ignore[misc]  # of the class of py4j behind it
+        if type(found) in _KINDS:
+            found.__class__ = _KINDS[type(found)]
+        if isinstance(found, JavaClass | JavaMember) or (isinstance(found, JavaPackage) and name.islower()):
+            self.__dict__[name] = found
+        return found
 
 
-class _Package(JavaPackage):  # type: ignore[misc]
-    def __getattr__(self, name: str) -> Any:
-        return _kept(self, name, super().__getattr__(name))
+class _View(_Keeping, JVMView):  # type: ignore[misc]
+    pass
 
 
-class _Class(JavaClass):  # type: ignore[misc]
-    def __getattr__(self, name: str) -> Any:
-        return _kept(self, name, super().__getattr__(name))
+class _Package(_Keeping, JavaPackage):  # type: ignore[misc]
+    pass
+
+
+class _Class(_Keeping, JavaClass):  # type: ignore[misc]
+    pass
 
 
 _KINDS = {JavaPackage: _Package, JavaClass: _Class}
