@@ -40,6 +40,7 @@ SILENCE_SECONDS = 30.0
 READ_AT_ONCE = 10_000
 # A reader that is given more time waits for a full batch, also at the end of the log.
 CONSUME_SECONDS = 0.1
+LOOK_SECONDS = 0.05
 
 
 class Made(NamedTuple):
@@ -116,8 +117,19 @@ class Workload:
 
 
 def create(topics: Topics, topic: str, partitions: int) -> None:
-    """A topic that is not there yet."""
+    """A topic that is not there yet; when it returns, each partition has its leader."""
     topics.admin.create_topics([NewTopic(topic, partitions, 1)])[topic].result(REQUEST_SECONDS)
+    deadline = time.monotonic() + REQUEST_SECONDS
+    while not _is_led(topics, topic, partitions):
+        if time.monotonic() > deadline:
+            msg = f"{topic}: no leader for each of its partitions within {REQUEST_SECONDS} s"
+            raise PipelineError(msg)
+        time.sleep(LOOK_SECONDS)
+
+
+def _is_led(topics: Topics, topic: str, partitions: int) -> bool:
+    found = topics.admin.list_topics(topic, REQUEST_SECONDS).topics[topic].partitions.values()
+    return len(found) == partitions and all(partition.leader >= 0 for partition in found)
 
 
 def delete(topics: Topics, *names: str) -> None:

@@ -96,6 +96,9 @@ def producer_config(settings: Settings, transactional_id: str, batch_bytes: int 
         "partitioner": "murmur2_random",  # Java's rule; librdkafka's own is CRC32
         "compression.type": settings.output.compression,
         "linger.ms": 5,
+        # A broker that still writes the markers of the lane's last transaction refuses records for some milliseconds:
+        # the default of 100 made every seventh small batch wait. It grows to a second while a broker is away.
+        "retry.backoff.ms": 10,
         "batch.size": min(batch_bytes, BATCH_BYTES),
         # The topic decides on a record's size: librdkafka's own bound is lower than Kafka's, and would hold up a lane.
         "message.max.bytes": 1_000_000_000,

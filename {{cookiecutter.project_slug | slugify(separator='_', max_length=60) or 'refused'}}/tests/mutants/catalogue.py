@@ -196,6 +196,21 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         {"if landed < end - marker_owed:": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
         "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
     ),
+    Mutant(
+        "broken-input-taken-for-the-end",
+        "pipeline.lanes.side_by_side",
+        {"self._feeds[-1].fail(error)": "self._feeds[-1].close()"},
+        "tests/unit/test_side_by_side.py::test_an_input_that_breaks_off_is_never_taken_for_the_end_of_a_lane",
+    ),
+    Mutant(
+        "lanes-of-a-task-guessed",
+        "pipeline.flow.shares",
+        {
+            "places = [list(partition.parentsIndices()) for partition in rdd.partitions()]": """\
+places = [list(range(len(places)))[task::tasks] for task in range(tasks)]""",
+        },
+        "tests/spark/test_shares.py::test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_order",
+    ),
     *CHOICE,
     *VALUES,
     *VERDICTS,

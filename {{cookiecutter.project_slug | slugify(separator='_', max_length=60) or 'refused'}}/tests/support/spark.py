@@ -79,7 +79,7 @@ def written(
     """Return each value's outputs, after the same checks as in a job."""
     raw = raw_of(spark, values)
     rows = apply(transform, codec.decode(records(raw)), codec)
-    check_plan(rows, raw, writer=False, stages=codec.stages)
+    check_plan(rows, raw, stages=codec.stages)
     found = []
     for part in collected(rows).to_batches():
         made, wrong = emitted(part.column(COLUMNS.index("outputs")), codec.output_schemas())

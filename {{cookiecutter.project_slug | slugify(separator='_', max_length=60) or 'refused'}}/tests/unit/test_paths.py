@@ -79,7 +79,7 @@ class Calls:
         """Take the place of all that needs a JVM."""
         monkeypatch.setattr(path, "stream", lambda _, __, offsets: ("stream", offsets))
         monkeypatch.setattr(path, "batch", lambda _, __, ranges: ("batch", ranges))
-        monkeypatch.setattr(path, "as_rows", lambda _, frame: frame)
+        monkeypatch.setattr(path, "as_rows", lambda frame: frame)
         monkeypatch.setattr(path, "write_batch", lambda *given: ["written", *given])
         monkeypatch.setattr(path, "Reference", lambda *_: self)
         monkeypatch.setattr(path, "Shuffled", self.shuffled)

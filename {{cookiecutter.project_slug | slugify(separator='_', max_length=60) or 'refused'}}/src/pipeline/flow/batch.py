@@ -16,13 +16,15 @@ from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
+from pipeline.flow.shares import shared, tasks_for
 from pipeline.flow.spared import spare_tasks
-from pipeline.flow.together import written_together
+from pipeline.flow.together import run_together
 from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import keep
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import lane_rows
+from pipeline.lanes.side_by_side import side_by_side
 from pipeline.lanes.weaker import writer_of
 
 if TYPE_CHECKING:
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
 
     from pipeline.lanes.kept import Kept
     from pipeline.lanes.task import LaneTask
+
+    RunShare = Callable[[list[LaneTask], Iterator[Any]], list[LaneReport]]
 
 # A record that is handed over travels with every task of the batch; a larger one is kept in a file for its own task.
 HAND_OVER_BYTES = 16_384
@@ -66,22 +70,24 @@ class Lanes:
 
 def write_batch(
     batch: DataFrame,
-    rows: Callable[[DataFrame], DataFrame],
+    rows: Callable[[DataFrame], DataFrame] | None,
     lanes: Lanes,
     before: Callable[[list[Range]], None] = lambda _: None,
 ) -> list[LaneReport]:
     """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop.
 
+    `rows` is codec and user's function; nothing if the batch has been through them already, in the stream itself.
     `before` is called with its ranges, if it has any, before anything is planned or written.
     """
     ranges = ranges_of(batch)
     if not ranges:
         return []
     before(ranges)
-    tasks, together = lanes.tasks(ranges), lanes.task.settings.delivery.atomicity == "batch"
-    made = rows(batch)
-    written = written_together(made, tasks) if together else made.mapInArrow(task_body(tasks), REPORT_SCHEMA)
-    check_plan(written, batch, writer=True, stages=lanes.task.stages, together=together)
+    made = batch
+    if rows is not None:
+        made = rows(batch)
+        check_plan(made, batch, stages=lanes.task.stages)
+    written = _written(made, lanes, ranges)
     reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
@@ -92,21 +98,38 @@ def write_batch(
     return reports
 
 
-def task_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]:
-    """The function that Spark runs in each task."""
+def _written(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> DataFrame:
+    """The reports of all lanes, once the tasks have run."""
+    together = lanes.task.settings.delivery.atomicity == "batch"
+    slots = made.sparkSession.sparkContext.defaultParallelism
+    frame, places = shared(made, 1 if together else tasks_for(ranges, slots))
+    tasks = lanes.tasks(ranges)
+    shares = [[tasks[place] for place in own] for own in places]
+    return frame.mapInArrow(task_body(shares, run_together if together else run_share), REPORT_SCHEMA)
 
-    def write_lane(batches: Iterator[Any]) -> Iterator[Any]:
+
+def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator[Any]], Iterator[Any]]:
+    """The function that Spark runs in each task; `shares` are the lanes of each, in the order of Spark's tasks."""
+
+    def write_lanes(batches: Iterator[Any]) -> Iterator[Any]:
         spare_tasks()
         context = TaskContext.get()
         if context is None:
             msg = "the lane writer runs in Spark tasks only"
             raise PipelineError(msg)
-        task = tasks[context.partitionId()]
-        if context.attemptNumber():  # an earlier attempt may have moved the lane: what was handed over is in doubt
-            task = replace(task, recalled=None)
-        yield report_rows([run_task(task, batches)])
+        share = shares[context.partitionId()]
+        if context.attemptNumber():  # an earlier attempt may have moved the lanes: what was handed over is in doubt
+            share = [replace(task, recalled=None) for task in share]
+        yield report_rows(run(share, batches))
 
-    return write_lane
+    return write_lanes
+
+
+def run_share(share: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
+    """Write the lanes of a task, each by transactions of its own."""
+    if len(share) == 1:
+        return [run_task(share[0], batches)]
+    return side_by_side(share, batches, run_task)
 
 
 def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:

@@ -79,10 +79,12 @@ class LanesPath:
         self._settings, self._spark, self._codec = settings, spark, codec
         self._reference = Reference(settings, spark)
         self._rows = rows_of(self._reference.bound(function), codec)
+        # A function that reads tables is described in each batch, so that it sees them as they are then.
+        self._described_once = False
 
     def check(self) -> None:
         """A transform keeps every row."""
-        transform_checked(self._spark, self._rows, self._codec)
+        self._described_once = transform_checked(self._spark, self._rows, self._codec)
 
     def check_folder(self, folder: str, recalled: Mapping[int, Recalled]) -> None:
         """Never ahead of Kafka."""
@@ -94,15 +96,17 @@ class LanesPath:
         if not left:
             return []
         say("finishing a batch of an earlier run, with the reference data it was begun with")
-        return write_batch(as_rows(self._spark, batch(self._spark, self._settings, left)), self._rows, lanes)
+        return write_batch(as_rows(batch(self._spark, self._settings, left)), self._rows, lanes)
 
     def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:  # noqa: ARG002  one face for both
         """The log from the lanes' next offsets on."""
-        return stream(self._spark, self._settings, next_offsets(recalled))
+        log = stream(self._spark, self._settings, next_offsets(recalled))
+        return self._rows(log) if self._described_once else log
 
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
         """Each range to its lane."""
-        return write_batch(batch, self._rows, lanes, self._reference.before_batch)
+        rows = None if self._described_once else self._rows
+        return write_batch(batch, rows, lanes, self._reference.before_batch)
 
 
 class ShuffledPath:

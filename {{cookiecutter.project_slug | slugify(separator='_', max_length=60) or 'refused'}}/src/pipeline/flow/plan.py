@@ -18,8 +18,7 @@ if TYPE_CHECKING:
 SOURCE_SCAN = "Scan ExistingRDD"
 # Operators that keep rows as they are; code generation wraps them without changing them.
 KEEPS_ROWS = frozenset({"Project", "BatchEvalPython", "ArrowEvalPython", "InputAdapter", SOURCE_SCAN})
-WRITER = "MapInArrow"
-GATHERED = "Coalesce"
+ARROW_STAGE = "MapInArrow"
 BROADCAST_JOINS = frozenset({"BroadcastHashJoin", "BroadcastNestedLoopJoin"})
 
 CONDITION = "to drop an event write `output(...).when(condition)`; an event without outputs is dropped on purpose"
@@ -48,35 +47,30 @@ REMEDIES = {
     "CartesianProduct": JOIN,
     **dict.fromkeys(BROADCAST_JOINS, JOIN),
     "MapInPandas": "use columns or a UDF: a function over whole batches may lose rows",
-    WRITER: "use columns or a UDF: a function over whole batches may lose rows",
+    ARROW_STAGE: "use columns or a UDF: a function over whole batches may lose rows",
     "InMemoryTableScan": "do not cache events: a batch is read once",
     SOURCE_SCAN: "return `events` with more columns; rows of another frame have no source offset",
 }
 
 
-def check_plan(frame: DataFrame, source: DataFrame, *, writer: bool, stages: int = 0, together: bool = False) -> None:
+def check_plan(frame: DataFrame, source: DataFrame, *, stages: int = 0) -> None:
     """Refuse a frame that is not made of the source's rows, each in its place.
 
-    `writer` is our own operator on top, `stages` are those of our own directly above the source: the codec's;
-    `together` says that a batch's lanes are brought into one task below the writer, one after another.
+    `stages` are those of our own directly above the source: the codec's.
     """
-    name = refused(_physical(frame), _scan(_physical(source)), writer=writer, stages=stages, together=together)
+    name = refused(_physical(frame), _scan(_physical(source)), stages=stages)
     if name is not None:
         remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
         msg = f"transform: the operator {name} is not allowed between source and sink: {remedy}"
         raise SafeStop(msg)
 
 
-def refused(plan: Any, scan: int, *, writer: bool, stages: int = 0, together: bool = False) -> str | None:
+def refused(plan: Any, scan: int, *, stages: int = 0) -> str | None:
     """The first operator on the events' path, from the top down, that may not keep rows; it must end at `scan`."""
     joined = None
     while True:
         name = str(plan.nodeName())
-        if writer and name == WRITER:
-            writer = False
-        elif together and not writer and name == GATHERED:
-            together = False
-        elif name == WRITER and 0 < _arrow_stages(plan) <= stages:
+        if name == ARROW_STAGE and 0 < _arrow_stages(plan) <= stages:
             pass  # the lowest ones: nothing of the user's stands between them and the source
         elif name in BROADCAST_JOINS:
             # The build side is a table of its own; events must be streamed past it and all be kept.
@@ -94,7 +88,7 @@ def _arrow_stages(plan: Any) -> int:
     """How many stages of this kind there are from here down."""
     count = 0
     while True:
-        count += str(plan.nodeName()) == WRITER
+        count += str(plan.nodeName()) == ARROW_STAGE
         if plan.children().isEmpty():
             return count
         plan = plan.children().head()

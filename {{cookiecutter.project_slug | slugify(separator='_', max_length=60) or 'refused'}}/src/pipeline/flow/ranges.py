@@ -16,6 +16,8 @@ if TYPE_CHECKING:
 SOURCE_RDD = "DataSourceRDD"
 BATCH_RDD = "KafkaSourceRDD"  # of a read that is no stream
 EMPTY_RDD = "EmptyRDD"
+# The plan of a frame over rows that exist already: no need to plan how to read them.
+ROWS_AS_GIVEN = "LogicalRDD"
 
 
 class Range(NamedTuple):
@@ -28,10 +30,17 @@ class Range(NamedTuple):
 
 def ranges_of(batch: DataFrame) -> list[Range]:
     """The range of each task of the batch, in the order of the tasks; none if it was planned without any offsets."""
-    rdd = _source_rdd(batch._jdf.queryExecution().toRdd())  # noqa: SLF001  lineage has no Python face
+    rdd = _source_rdd(rdd_of(batch))
     if rdd.getClass().getSimpleName() == BATCH_RDD:
         return [_of(partition.offsetRange()) for partition in rdd.partitions()]
     return [_range(partition) for partition in rdd.partitions()]
+
+
+def rdd_of(frame: DataFrame) -> Any:
+    """What a frame is computed by, partition by partition; of a stream's batch, what the stream itself has made."""
+    execution = frame._jdf.queryExecution()  # noqa: SLF001  lineage has no Python face
+    plan = execution.logical()
+    return plan.rdd() if plan.getClass().getSimpleName() == ROWS_AS_GIVEN else execution.toRdd()
 
 
 def _source_rdd(rdd: Any) -> Any:

@@ -131,7 +131,7 @@ class Replay:
         progress: Batch,
         before: Callable[[list[Range]], None] = lambda _: None,
     ) -> Lanes:
-        reports = write_batch(as_rows(spark, batch(spark, self.settings, ranges)), rows, lanes, before)
+        reports = write_batch(as_rows(batch(spark, self.settings, ranges)), rows, lanes, before)
         self.observer.on_batch(progress.done(reports))
         for report in reports:
             try:

@@ -50,6 +50,8 @@ COMPILER = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
+# Hadoop starts a program to set the mode of each file on a local disk, twice in a batch: the short way to start one.
+PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK"
 # Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
 SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048
 # Local masters do not retry tasks unless told how often one may fail.
@@ -69,7 +71,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     if local:
         os.environ["PYSPARK_PYTHON"] = sys.executable  # the workers must find what the driver found
         java_options = java_options or archived_classes(program)
-        java_options += f" {collector(settings.spark.driver_memory)} {outside_heap(master)}"
+        java_options += f" {PROGRAMS} {collector(settings.spark.driver_memory)} {outside_heap(master)}"
     # As a URI: a space in the path would end the option.
     log4j = Path(str(files("pipeline.flow").joinpath("log4j2.properties"))).as_uri()
     builder = (

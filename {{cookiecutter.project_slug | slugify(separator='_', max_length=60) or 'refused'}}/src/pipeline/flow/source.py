@@ -7,7 +7,7 @@ seen, and a record that retention took before it was read stops the job (`failOn
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, struct, unix_millis, xxhash64
@@ -26,9 +26,9 @@ SOURCE = "_source"
 # The source record's key, for user code.
 KEY = "_key"
 
-# At the end of the log the Java client waits this long for more, once per partition; the default of 500 ms
-# would be the largest part of a small batch.
-FETCH_WAIT_MS = "20"
+# At the end of the log the Java client waits this long for more, once per partition, and whatever it asks meanwhile
+# waits as well. A range is in the log before it is read, so there is nothing to wait for.
+FETCH_WAIT_MS = "1"
 # Spark throws away what it has fetched beyond a poll, and asks for the ends of the log at each: so a fetch is not much
 # larger than what a poll takes of it (`source.max_poll_records`).
 FETCH_BYTES = str(1024 * 1024)
@@ -72,12 +72,17 @@ def batch(spark: SparkSession, settings: Settings, ranges: Mapping[int, tuple[in
     return reader.load()
 
 
-def as_rows(spark: SparkSession, frame: DataFrame) -> DataFrame:
+def as_rows(frame: DataFrame) -> DataFrame:
     """A frame over the rows of another, as a stream's batch is one: the plan below it is not the user's to see."""
-    java = frame._jdf  # noqa: SLF001  no Python face
-    made = spark._jsparkSession.internalCreateDataFrame(  # noqa: SLF001
-        java.queryExecution().toRdd(),
-        java.schema(),
+    return frame_over(frame._jdf.queryExecution().toRdd(), frame)  # noqa: SLF001  no Python face
+
+
+def frame_over(rdd: Any, like: DataFrame) -> DataFrame:
+    """Rows of Java as a frame with the columns of another one."""
+    spark = like.sparkSession
+    made = spark._jsparkSession.internalCreateDataFrame(  # noqa: SLF001  no Python face
+        rdd,
+        like._jdf.schema(),  # noqa: SLF001
         False,  # noqa: FBT003  not streaming; Java has no named arguments
     )
     return DataFrame(made, spark)

@@ -1,4 +1,4 @@
-"""What every task of a Python worker is spared: work that PySpark does anew each time, and whose outcome never changes.
+"""What every task of a Python worker is spared: waits, and work that PySpark does anew each time to the same outcome.
 
 Guarantee: nothing that a task computes depends on it.
 """
@@ -9,6 +9,8 @@ import gc
 import zipimport
 from functools import cache
 
+from pipeline.flow.prompt import read_promptly
+
 
 @cache
 def spare_tasks() -> None:
@@ -17,6 +19,7 @@ def spare_tasks() -> None:
     zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
     # PySpark collects garbage after each task, and looks through all loaded modules: a fifth of a worker's time.
     gc.freeze()
+    read_promptly()
 
 
 def _keep(self: zipimport.zipimporter) -> None:

@@ -52,10 +52,16 @@ def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callab
     return lambda raw: apply(transform, codec.decode(records(raw)), codec)
 
 
-def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
-    """Refuse a function that does not keep rows before a single one is read."""
+def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> bool:
+    """Refuse a function that does not keep rows before a single one is read.
+
+    Returns whether it is made of events alone. Then it means the same in each batch, and may be described once.
+    """
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
-    check_plan(rows(nothing), nothing, writer=False, stages=codec.stages)
+    made = rows(nothing)
+    check_plan(made, nothing, stages=codec.stages)
+    plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001  the plan has no Python face
+    return bool(plan.collectLeaves().size() == 1 and plan.subqueriesAll().isEmpty())
 
 
 def windows_checked(spark: SparkSession, function: Callable[[DataFrame], DataFrame], codec: Codec) -> None:

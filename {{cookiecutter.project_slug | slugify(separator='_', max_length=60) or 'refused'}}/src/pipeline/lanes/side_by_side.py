@@ -1,0 +1,170 @@
+"""Several lanes in one task: read one after another, written side by side, so that their waits for brokers overlap.
+
+Guarantee: a lane's rows reach its writer in order, up to the last, or the writer fails. An input that breaks in the
+middle of a lane is never taken for its end: the lane would be moved past rows that nobody wrote.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import deque
+from concurrent.futures import ThreadPoolExecutor, wait
+from itertools import pairwise
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+from pipeline.lanes.rows import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterable, Iterator, Sequence
+    from concurrent.futures import Future
+
+    from pipeline.lanes.report import LaneReport
+    from pipeline.lanes.task import LaneTask
+
+    Run = Callable[[LaneTask, Iterator[Any]], LaneReport]
+
+# More would only wait for each other: a lane's transaction is part work, part wait.
+AT_ONCE = 4
+# What lanes that are still being written may hold when the next one is begun; a lane with large records waits for them.
+HELD_BYTES = 16 * 1024 * 1024
+# What waits for a lane's writer at most. A bound in batches would be none: a record may have a megabyte.
+WAITING_BYTES = 4 * 1024 * 1024
+
+
+def side_by_side(tasks: Sequence[LaneTask], batches: Iterable[Any], run: Run) -> list[LaneReport]:
+    """Write the lanes of a task, whose rows come in the order of `tasks`; returns their reports once all have ended."""
+    with ThreadPoolExecutor(AT_ONCE, "lane") as pool:
+        lanes = _Lanes(tasks, run, pool)
+        try:
+            for partition, batch in by_lane(batches):
+                lanes.take(partition, batch)
+            lanes.finish()
+        except BaseException as error:
+            lanes.fail(error)
+            raise
+    return [future.result() for future in lanes.written]
+
+
+def by_lane(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
+    """Record batches cut where the source partition changes, which their rows name."""
+    for batch in batches:
+        partitions = batch.column(COLUMNS.index("partition")).to_numpy()
+        cuts = [*np.flatnonzero(np.diff(partitions, prepend=-1)).tolist(), len(partitions)]
+        for start, end in pairwise(cuts):
+            yield int(partitions[start]), batch.slice(start, end - start)
+
+
+class _Lanes:
+    """The lanes of a task: those behind, the one whose rows come now, and those to come."""
+
+    def __init__(self, tasks: Sequence[LaneTask], run: Run, pool: ThreadPoolExecutor) -> None:
+        self._to_come = deque(tasks)
+        self._run = run
+        self._pool = pool
+        self._feeds: list[Feed] = []
+        self.written: list[Future[LaneReport]] = []
+        self._begin()
+
+    def take(self, partition: int, batch: Any) -> None:
+        """Hand a batch to its lane. One of a lane that is not here, or is over, is for the writer to refuse."""
+        if partition in {task.partition for task in self._to_come}:
+            while self._begin() != partition:  # those in between have no rows
+                pass
+        self._feeds[-1].put(batch)
+
+    def finish(self) -> None:
+        """The input is over: the remaining lanes have no rows, and advance all the same."""
+        while self._to_come:
+            self._begin()
+        self._feeds[-1].close()
+
+    def fail(self, error: BaseException) -> None:
+        """The input is broken: whoever still waits for rows must not take this for their end."""
+        self._feeds[-1].fail(error)
+
+    def _begin(self) -> int:
+        """End the lane whose rows came so far, and begin the next."""
+        if self._feeds:
+            self._feeds[-1].close()
+        self._wait_for_room()
+        task, feed = self._to_come.popleft(), Feed()
+        self._feeds.append(feed)
+        self.written.append(self._pool.submit(_written, self._run, task, feed))
+        return task.partition
+
+    def _wait_for_room(self) -> None:
+        """For the oldest lanes first, which end first."""
+        for future in self.written:
+            if self._held() <= HELD_BYTES:
+                return
+            wait([future])
+
+    def _held(self) -> int:
+        return sum(feed.size for feed, future in zip(self._feeds, self.written, strict=True) if not future.done())
+
+
+def _written(run: Run, task: LaneTask, feed: Feed) -> LaneReport:
+    try:
+        return run(task, iter(feed))
+    finally:
+        feed.leave()
+
+
+class Feed:
+    """Batches on their way to the writer of a lane, with room for few."""
+
+    def __init__(self) -> None:
+        """Empty, and open."""
+        self._changed = threading.Condition()
+        self._batches: deque[Any] = deque()
+        self._waiting = 0
+        self._closed = self._left = False
+        self._error: BaseException | None = None
+        self.size = 0  # of all that was ever put in
+
+    def put(self, batch: Any) -> None:
+        """Add a batch as soon as there is room; for a writer that has left it means nothing."""
+        size = batch.get_total_buffer_size()
+        with self._changed:
+            self._changed.wait_for(lambda: self._left or self._waiting + size <= WAITING_BYTES or not self._batches)
+            if not self._left:
+                self._batches.append((batch, size))
+                self._waiting += size
+                self.size += size
+                self._changed.notify_all()
+
+    def close(self) -> None:
+        """No more will come: this is the end of the lane's rows."""
+        with self._changed:
+            self._closed = True
+            self._changed.notify_all()
+
+    def fail(self, error: BaseException) -> None:
+        """No more will come, but this is not the end."""
+        with self._changed:
+            self._error = error
+            self._changed.notify_all()
+
+    def leave(self) -> None:
+        """The writer has ended, and whoever fills this must not wait for it."""
+        with self._changed:
+            self._left = True
+            self._batches.clear()
+            self._changed.notify_all()
+
+    def __iter__(self) -> Iterator[Any]:
+        """Up to the end, or to the error."""
+        while True:
+            with self._changed:
+                self._changed.wait_for(lambda: self._batches or self._closed or self._error is not None)
+                if self._error is not None and not self._closed:
+                    msg = "the rows of the lane broke off"
+                    raise RuntimeError(msg) from self._error
+                if not self._batches:
+                    return
+                batch, size = self._batches.popleft()
+                self._waiting -= size
+                self._changed.notify_all()
+            yield batch
