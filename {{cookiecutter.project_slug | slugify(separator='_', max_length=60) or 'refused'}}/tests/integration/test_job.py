@@ -280,16 +280,33 @@ def test_an_output_to_a_topic_that_is_not_in_the_settings_stops_it_at_once(app: 
     app.assert_exact()
 
 
-def test_a_plan_that_turns_bad_while_it_runs_stops_it(app: App) -> None:
+def test_a_plan_with_a_table_that_turns_bad_while_it_runs_stops_it(app: App) -> None:
     app.send(500)
     turned = threading.Event()
 
     def transform(events: DataFrame) -> DataFrame:
-        return payments(app.settings)(events.filter("amount > 0") if turned.is_set() else events)
+        table = SparkSession.active().createDataFrame([("EUR", 1)], "currency string, rate int")
+        known = events.join(broadcast(table), "currency", "left")
+        return payments(app.settings)(known.filter("amount > 0") if turned.is_set() else known)
 
     with pytest.raises(SafeStop, match="the operator Filter is not allowed"):
         app.with_settings(source=SMALL_BATCHES).run(lambda _job, _batch: turned.set(), transform=transform)
     app.run()
+    app.assert_exact()
+
+
+def test_a_transform_of_events_alone_is_not_called_again_once_it_runs(app: App) -> None:
+    app.send(500)
+    begun: list[bool] = []
+    called: list[int] = []
+
+    def transform(events: DataFrame) -> DataFrame:
+        called.append(len(begun))
+        return payments(app.settings)(events)
+
+    app.with_settings(source=SMALL_BATCHES).run(lambda _job, _batch: begun.append(True), transform=transform)
+    assert len(begun) > 1
+    assert called == [0, 0]  # to be checked, and to be streamed
     app.assert_exact()
 
 

@@ -61,21 +61,21 @@ def test_each_read_asks_for_acknowledgement_at_once(
             asked.append(option)
 
     monkeypatch.setattr(prompt, "QUICK", 12)
-    monkeypatch.setattr(prompt.socket, "socket", Asked)
+    monkeypatch.setattr("pipeline.flow.prompt.socket.socket", Asked)
     spark, worker = pair
     reader = Prompt(worker.fileno())
     for piece in (b"a", b"bc"):
         spark.sendall(piece)
         buffer = bytearray(8)
-        assert buffer[: reader.readinto(buffer)] == piece
+        assert bytes(buffer[: reader.readinto(buffer)]) == piece
     assert asked == [(socket.IPPROTO_TCP, 12, 1)] * 2
     reader.close()
 
 
 def test_what_a_worker_runs_is_replaced_once_wherever_pyspark_keeps_it(monkeypatch: pytest.MonkeyPatch) -> None:
     daemon, program = SimpleNamespace(worker_main=print), SimpleNamespace(main=print)
-    monkeypatch.setitem(sys.modules, "pyspark.daemon", daemon)  # type: ignore[arg-type]
-    monkeypatch.setitem(sys.modules, "__main__", program)  # type: ignore[arg-type]
+    monkeypatch.setitem(sys.modules, "pyspark.daemon", daemon)
+    monkeypatch.setitem(sys.modules, "__main__", program)
     read_promptly()
     made = daemon.worker_main
     assert isinstance(made, Promptly)
