@@ -36,6 +36,7 @@ MIX_SECONDS = 30.0
 GAPS = (5.0, 15.0)
 CALM = 0.25
 MIXED = 4
+SETTLED_SECONDS = 0.5
 PLACES = (
     "before fence",
     "after fence",
@@ -96,6 +97,7 @@ class Schedule:
 
     def at_a_fault_point(self, action: str) -> None:
         """Arm one; it strikes when the job passes it."""
+        self.settle_last()
         place, nth = self.choose.choice(self.places), self.choose.randint(1, 3)
         self.note("arm", place=place, action=action, nth=nth)
         self.used.faults.arm(place, action, nth)
@@ -106,6 +108,12 @@ class Schedule:
         until = time.monotonic() + GAPS[1]
         self.used.watch(lambda: self.used.faults.struck() or time.monotonic() > until, what="the fault strikes")
         self.used.elapse(self.choose.uniform(1, 12), "a worker is frozen")
+        self.wake()
+
+    def settle_last(self) -> None:
+        """Disarm what was armed last; should it have struck late, and frozen a worker, nobody else would wake that."""
+        self.used.faults.disarm()
+        self.used.elapse(SETTLED_SECONDS, "whoever has read the plan has acted by it")
         self.wake()
 
     def wake(self) -> None:

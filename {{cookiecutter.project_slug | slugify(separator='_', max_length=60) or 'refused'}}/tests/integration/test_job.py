@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import pytest
 from confluent_kafka.admin import AdminClient
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast
+from pyspark.sql.functions import broadcast, udf
 from tests.support.job import App, new_app, payment, payments
 from tests.support.kafka import DEADLINE_SECONDS, QUIET, create_topic, read_committed
 
@@ -292,6 +292,34 @@ def test_a_plan_with_a_table_that_turns_bad_while_it_runs_stops_it(app: App) -> 
     with pytest.raises(SafeStop, match="the operator Filter is not allowed"):
         app.with_settings(source=SMALL_BATCHES).run(lambda _job, _batch: turned.set(), transform=transform)
     app.run()
+    app.assert_exact()
+
+
+@pytest.mark.parametrize("lanes_of_a_task", [1, 2])
+@pytest.mark.parametrize("atomicity", ["lane", "batch"])
+def test_rows_behind_one_on_which_a_function_fails_once_are_written_by_the_retry(
+    app: App, tmp_path: Path, lanes_of_a_task: int, atomicity: str
+) -> None:
+    for lane in range(2):
+        app.pay(lane, range(3_000))
+    failed = tmp_path / "failed"
+    rows: list[str] = []
+
+    def fails_once(account: str) -> str:
+        rows.append(account)
+        # Far behind the first rows that the lane writer gets, and far before the last.
+        if len(rows) == 2_000 and not failed.exists():
+            failed.touch()
+            msg = "a passing fault"
+            raise OSError(msg)
+        return account
+
+    def transform(events: DataFrame) -> DataFrame:
+        return payments(app.settings)(events.withColumn("account", udf(fails_once, "string")("account")))
+
+    master = f"local[{2 // lanes_of_a_task},4]"
+    app.with_settings(spark={"master": master}, delivery={"atomicity": atomicity}).run(transform=transform)
+    assert failed.exists()
     app.assert_exact()
 
 

@@ -203,6 +203,12 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "tests/unit/test_side_by_side.py::test_an_input_that_breaks_off_is_never_taken_for_the_end_of_a_lane",
     ),
     Mutant(
+        "rows-that-break-off-taken-for-all",
+        "pipeline.flow.whole",
+        {"if not stream.peek(1):": "if False:"},
+        "tests/unit/test_whole.py::test_an_input_that_breaks_off_behind_a_whole_batch_is_an_error",
+    ),
+    Mutant(
         "lanes-of-a-task-guessed",
         "pipeline.flow.shares",
         {

@@ -212,6 +212,11 @@ MISTAKES: dict[str, tuple[type[PipelineError], str, Callable[[DataFrame], Any]]]
         "transform: the column _source was changed",
         lambda events: emitted(events).withColumn("_source", struct(lit(1).alias("offset"))),
     ),
+    "a source with another partition in it": (
+        SafeStop,
+        "transform: the column _source was changed",
+        lambda events: emitted(events).withColumn("_source", col("_source").withField("partition", lit(2))),
+    ),
     "outputs of another type": (
         SafeStop,
         "transform: the column outputs is string; make it with emit(...)",

@@ -8,10 +8,12 @@ import pyarrow as pa
 import pytest
 from pyspark import TaskContext
 from pyspark.sql import DataFrame, SparkSession
-from pyspark.sql.functions import broadcast, col, lit
+from pyspark.sql.functions import broadcast, col, lit, rand
 from tests.support.spark import columns
 
+from pipeline.errors import SafeStop
 from pipeline.flow.outputs import emit, output
+from pipeline.flow.plan import check_described
 from pipeline.flow.ranges import Range
 from pipeline.flow.shares import OFFSETS, shared, tasks_for
 from pipeline.flow.usercode import rows_of, transform_checked
@@ -88,8 +90,20 @@ def test_what_is_made_of_events_alone_is_described_once(spark: SparkSession) -> 
     assert described_once(spark, relay)
 
 
-@pytest.mark.parametrize("function", [with_table, with_query])
-def test_what_reads_a_table_is_described_in_each_batch(
+def with_chance(events: DataFrame) -> DataFrame:
+    """Add a number that nobody can foresee."""
+    return relay(events.withColumn("number", rand()))
+
+
+@pytest.mark.parametrize("function", [with_table, with_query, with_chance])
+def test_what_reads_a_table_or_holds_chance_is_described_in_each_batch(
     spark: SparkSession, function: Callable[[DataFrame], DataFrame]
 ) -> None:
     assert not described_once(spark, function)
+
+
+def test_a_description_that_does_not_keep_rows_is_refused_in_the_stream_too(spark: SparkSession) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id")
+    check_described(stream.withColumn("more", col("id") + 1))
+    with pytest.raises(SafeStop, match="the operator Filter is not allowed"):
+        check_described(stream.filter("id > 1"))

@@ -12,9 +12,10 @@ from typing import TYPE_CHECKING, Protocol
 
 from pyspark.errors import AnalysisException
 
-from pipeline.errors import BadSettings, SafeStop
+from pipeline.errors import BadSettings, PipelineError, SafeStop
 from pipeline.flow.batch import write_batch
 from pipeline.flow.checkpoint import check_checkpoint
+from pipeline.flow.plan import check_described
 from pipeline.flow.planned import check_durable
 from pipeline.flow.reference import Reference
 from pipeline.flow.shuffled import STATE, Shuffled
@@ -101,7 +102,15 @@ class LanesPath:
     def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:  # noqa: ARG002  one face for both
         """The log from the lanes' next offsets on."""
         log = stream(self._spark, self._settings, next_offsets(recalled))
-        return self._rows(log) if self._described_once else log
+        if not self._described_once:
+            return log
+        try:
+            rows = self._rows(log)
+        except PipelineError:  # of a batch it can be described: that was done before
+            self._described_once = False
+            return log
+        check_described(rows, stages=self._codec.stages)
+        return rows
 
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
         """Each range to its lane."""

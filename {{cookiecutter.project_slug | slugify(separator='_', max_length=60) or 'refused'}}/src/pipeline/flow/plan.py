@@ -19,6 +19,8 @@ SOURCE_SCAN = "Scan ExistingRDD"
 # Operators that keep rows as they are; code generation wraps them without changing them.
 KEEPS_ROWS = frozenset({"Project", "BatchEvalPython", "ArrowEvalPython", "InputAdapter", SOURCE_SCAN})
 ARROW_STAGE = "MapInArrow"
+# What a description may hold besides, before Spark has planned it.
+DESCRIBES = frozenset({"Project", "SubqueryAlias"})
 BROADCAST_JOINS = frozenset({"BroadcastHashJoin", "BroadcastNestedLoopJoin"})
 
 CONDITION = "to drop an event write `output(...).when(condition)`; an event without outputs is dropped on purpose"
@@ -60,9 +62,7 @@ def check_plan(frame: DataFrame, source: DataFrame, *, stages: int = 0) -> None:
     """
     name = refused(_physical(frame), _scan(_physical(source)), stages=stages)
     if name is not None:
-        remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
-        msg = f"transform: the operator {name} is not allowed between source and sink: {remedy}"
-        raise SafeStop(msg)
+        raise SafeStop(_refusal(name))
 
 
 def refused(plan: Any, scan: int, *, stages: int = 0) -> str | None:
@@ -82,6 +82,23 @@ def refused(plan: Any, scan: int, *, stages: int = 0) -> str | None:
         if plan.children().isEmpty():
             return None if _scan(plan) == scan else joined or name
         plan = plan.children().head()
+
+
+def check_described(frame: DataFrame, *, stages: int = 0) -> None:
+    """Refuse a stream's frame that is not made of the source's rows alone: its plan is not asked for in each batch."""
+    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001  the plan has no Python face
+    while not plan.children().isEmpty():
+        name = str(plan.nodeName())
+        if name == ARROW_STAGE and stages:
+            stages -= 1
+        elif name not in DESCRIBES or plan.children().size() != 1:
+            raise SafeStop(_refusal(name))
+        plan = plan.children().head()
+
+
+def _refusal(name: str) -> str:
+    remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
+    return f"transform: the operator {name} is not allowed between source and sink: {remedy}"
 
 
 def _arrow_stages(plan: Any) -> int:

@@ -34,6 +34,8 @@ class Prompt(io.RawIOBase):
     def __init__(self, descriptor: int) -> None:
         """A duplicate: whoever opened the descriptor closes it."""
         self._socket = socket.socket(fileno=os.dup(descriptor))
+        self._socket.settimeout(None)  # a default that somebody has set would make the worker's own file non-blocking
+        self._quick = QUICK if self._socket.family in {socket.AF_INET, socket.AF_INET6} else None
 
     def readable(self) -> bool:
         """Only that."""
@@ -41,8 +43,8 @@ class Prompt(io.RawIOBase):
 
     def readinto(self, buffer: WriteableBuffer, /) -> int:
         """Have what came acknowledged at once, and wait for more; the system forgets the wish, so each read says it."""
-        if QUICK is not None:
-            self._socket.setsockopt(socket.IPPROTO_TCP, QUICK, 1)
+        if self._quick is not None:
+            self._socket.setsockopt(socket.IPPROTO_TCP, self._quick, 1)
         return self._socket.recv_into(buffer)
 
     def close(self) -> None:

@@ -9,6 +9,7 @@ import gc
 import zipimport
 from functools import cache
 
+import pipeline.flow.whole  # noqa: F401  for what its import does: every task's function refers to this module
 from pipeline.flow.prompt import read_promptly
 
 

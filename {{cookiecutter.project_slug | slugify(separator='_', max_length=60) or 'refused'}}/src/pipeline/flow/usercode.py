@@ -6,7 +6,7 @@ Guarantee: a mistake in it is one line that names the user's own file and line, 
 from __future__ import annotations
 
 import traceback
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from pyspark.sql import DataFrame
 
@@ -14,7 +14,7 @@ from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.corrections import correcting
 from pipeline.flow.failures import place
 from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
-from pipeline.flow.plan import check_plan
+from pipeline.flow.plan import DESCRIBES, check_plan
 from pipeline.flow.sessions import check_sessions
 from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.lanes.rows import COLUMNS
@@ -55,13 +55,14 @@ def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callab
 def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> bool:
     """Refuse a function that does not keep rows before a single one is read.
 
-    Returns whether it is made of events alone. Then it means the same in each batch, and may be described once.
+    Returns whether it is made of events alone, without chance. Then it means the same in each batch, and may be described
+    once.
     """
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
     made = rows(nothing)
     check_plan(made, nothing, stages=codec.stages)
     plan = made._jdf.queryExecution().analyzed()  # noqa: SLF001  the plan has no Python face
-    return bool(plan.collectLeaves().size() == 1 and plan.subqueriesAll().isEmpty())
+    return bool(plan.collectLeaves().size() == 1 and plan.subqueriesAll().isEmpty() and plan.deterministic())
 
 
 def windows_checked(spark: SparkSession, function: Callable[[DataFrame], DataFrame], codec: Codec) -> None:
@@ -127,7 +128,7 @@ def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) 
             f"use withColumn, which keeps all columns, and set `outputs` with emit(...)"
         )
         raise SafeStop(msg)
-    if _type(result, SOURCE) != _type(events, SOURCE):
+    if _type(result, SOURCE) != _type(events, SOURCE) or _is_replaced(result, events):
         msg = f"transform: the column {SOURCE} was changed; it is the lane's, leave it as it is"
         raise SafeStop(msg)
     _check_outputs(result, codec, "transform")
@@ -141,6 +142,28 @@ def _check_outputs(result: DataFrame, codec: Codec | None, name: str) -> None:
     elif _type(result, "outputs") != OUTPUTS_TYPE:
         msg = f"{name}: the column outputs is {_type(result, 'outputs')}; make it with emit(...): {OUTPUTS_TYPE}"
         raise SafeStop(msg)
+
+
+def _is_replaced(result: DataFrame, events: DataFrame) -> bool:
+    """Whether `_source` is another column of the same name, though the rows are those of the events.
+
+    What does not keep rows is for the check of the plan to name.
+    """
+    plan, own = (frame._jdf.queryExecution().analyzed() for frame in (result, events))  # noqa: SLF001  no Python face
+    if _ids(plan, SOURCE) == _ids(own, SOURCE):
+        return False
+    while not plan.children().isEmpty():
+        if str(plan.nodeName()) not in {*DESCRIBES, "Join"}:
+            return False
+        plan = plan.children().head()
+    return _ids(plan) == _ids(own.collectLeaves().head())
+
+
+def _ids(plan: Any, name: str = "") -> list[str]:
+    """What Spark knows columns by, whatever their names: all of a plan, or those of one name."""
+    output = plan.output()
+    found = (output.apply(place) for place in range(output.size()))
+    return [str(one.exprId().toString()) for one in found if name in {"", str(one.name())}]
 
 
 def _type(frame: DataFrame, column: str) -> str:
