@@ -43,14 +43,13 @@ def noting(folder: Path) -> Callable[[Iterator[Any]], Iterator[Any]]:
 def test_rows_that_break_off_because_a_function_failed_on_a_later_one_are_no_end(
     spark: SparkSession, tmp_path: Path
 ) -> None:
-    @udf("long")
     def fails_late(number: int) -> int:
         if number == BAD:
             msg = "a bad row"
             raise ValueError(msg)
         return number
 
-    rows = spark.range(0, ROWS, 1, 1).select(fails_late("id").alias("id"))
+    rows = spark.range(0, ROWS, 1, 1).select(udf(fails_late, "long")("id").alias("id"))
     with pytest.raises(PythonException, match="a bad row"):
         rows.mapInArrow(noting(tmp_path), "rows long").collect()
     wait_until((tmp_path / "broken off").exists, 20.0, "the worker has noticed")

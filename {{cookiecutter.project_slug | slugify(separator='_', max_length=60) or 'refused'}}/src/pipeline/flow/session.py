@@ -50,8 +50,8 @@ COMPILER = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
-# Hadoop starts a program to set the mode of each file on a local disk, four times in a batch: the short way to start one.
-# Other systems do not know it.
+# Hadoop starts a program to set the mode of each file on a local disk, four times in a batch: the short way to start
+# one. Other systems do not know it.
 PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 # Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
 SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048

@@ -55,8 +55,8 @@ def rows_of(transform: Callable[[DataFrame], DataFrame], codec: Codec) -> Callab
 def transform_checked(spark: SparkSession, rows: Callable[[DataFrame], DataFrame], codec: Codec) -> bool:
     """Refuse a function that does not keep rows before a single one is read.
 
-    Returns whether it is made of events alone, without chance. Then it means the same in each batch, and may be described
-    once.
+    Returns whether it is made of events alone, without chance. Then it means the same in each batch, and may be
+    described once.
     """
     nothing = spark.createDataFrame(spark.sparkContext.emptyRDD(), RAW_SCHEMA)
     made = rows(nothing)
