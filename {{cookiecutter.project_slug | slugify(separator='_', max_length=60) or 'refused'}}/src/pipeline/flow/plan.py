@@ -70,8 +70,8 @@ def refused(plan: Any, scan: int, *, stages: int = 0) -> str | None:
     joined = None
     while True:
         name = str(plan.nodeName())
-        if name == ARROW_STAGE and 0 < _arrow_stages(plan) <= stages:
-            pass  # the lowest ones: nothing of the user's stands between them and the source
+        if _is_ours(plan, name, stages):
+            pass
         elif name in BROADCAST_JOINS:
             # The build side is a table of its own; events must be streamed past it and all be kept.
             if str(plan.joinType()) != "LeftOuter" or str(plan.buildSide()) != "BuildRight":
@@ -89,9 +89,7 @@ def check_described(frame: DataFrame, *, stages: int = 0) -> None:
     plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001  the plan has no Python face
     while not plan.children().isEmpty():
         name = str(plan.nodeName())
-        if name == ARROW_STAGE and stages:
-            stages -= 1
-        elif name not in DESCRIBES or plan.children().size() != 1:
+        if not _is_ours(plan, name, stages) and (name not in DESCRIBES or plan.children().size() != 1):
             raise SafeStop(_refusal(name))
         plan = plan.children().head()
 
@@ -99,6 +97,11 @@ def check_described(frame: DataFrame, *, stages: int = 0) -> None:
 def _refusal(name: str) -> str:
     remedy = REMEDIES.get(name, "only operators that keep each row in its place are allowed")
     return f"transform: the operator {name} is not allowed between source and sink: {remedy}"
+
+
+def _is_ours(plan: Any, name: str, stages: int) -> bool:
+    """One of the lowest stages over Arrow batches: nothing of the user's stands between them and the source."""
+    return name == ARROW_STAGE and _arrow_stages(plan) <= stages
 
 
 def _arrow_stages(plan: Any) -> int:

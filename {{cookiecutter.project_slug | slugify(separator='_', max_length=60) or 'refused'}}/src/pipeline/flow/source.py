@@ -13,6 +13,7 @@ from pyspark.sql import DataFrame
 from pyspark.sql.functions import col, struct, unix_millis, xxhash64
 
 from pipeline.address import java_entry
+from pipeline.flow.ranges import rdd_of
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -74,7 +75,7 @@ def batch(spark: SparkSession, settings: Settings, ranges: Mapping[int, tuple[in
 
 def as_rows(frame: DataFrame) -> DataFrame:
     """A frame over the rows of another, as a stream's batch is one: the plan below it is not the user's to see."""
-    return frame_over(frame._jdf.queryExecution().toRdd(), frame)  # noqa: SLF001  no Python face
+    return frame_over(rdd_of(frame), frame)
 
 
 def frame_over(rdd: Any, like: DataFrame) -> DataFrame:
