@@ -87,7 +87,7 @@ def test_a_request_that_is_never_answered_is_settled_by_the_next_producer(
     hurt: Proxy, app: App, monkeypatch: pytest.MonkeyPatch, api_key: int
 ) -> None:
     monkeypatch.setattr("pipeline.lanes.transaction.MARGIN_SECONDS", 0.5)
-    monkeypatch.setattr("pipeline.lanes.transaction.FENCE_SECONDS", 2.0)
+    monkeypatch.setattr("pipeline.lanes.fence.FENCE_SECONDS", 2.0)
     lost: list[int] = []
 
     def healing(*args: Any, name_failures: bool) -> Transaction:

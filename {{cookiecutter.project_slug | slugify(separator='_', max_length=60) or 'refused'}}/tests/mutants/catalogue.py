@@ -33,13 +33,10 @@ MUTANTS = (
         TRANSACTION,
         {
             "class Transaction:": "KEPT: dict[str, Any] = {}\n\n\nclass Transaction:",
-            "self._producer = made(Producer, config)": """\
-self._fenced = config["transactional.id"] in KEPT
-self._producer = KEPT[config["transactional.id"]] if self._fenced else Producer(config)
-KEPT[config["transactional.id"]] = self._producer""",
-            "until_deadline(self._producer.init_transactions, FENCE_SECONDS)": """\
-if not self._fenced:
-    until_deadline(self._producer.init_transactions, FENCE_SECONDS)""",
+            "self._producer = FENCE.fenced(self._make)": """\
+if self._id not in KEPT:
+    KEPT[self._id] = FENCE.fenced(self._make)
+self._producer = KEPT[self._id]""",
             # A producer that failed is dropped, as any product would do.
             "if not self._abortable:": "KEPT.pop(self._id, None)\nif not self._abortable:",
         },

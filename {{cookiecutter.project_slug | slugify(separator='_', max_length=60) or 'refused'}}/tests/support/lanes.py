@@ -226,12 +226,15 @@ def leave_open(app: App, value: bytes = b"never committed", partition: int = 0) 
 
 
 def spy_on_producers(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> type[Producer]:
-    """Note every transactional call of every producer, in order: init, begin, produce, flush, commit, abort."""
+    """Note every transactional call of every producer, in order: init, begin, produce, flush, commit, abort.
+
+    Of init it notes those that held: one that a broker answers with "not yet" is made anew.
+    """
 
     class Spy(Producer):  # type: ignore[misc]
         def init_transactions(self, *args: Any) -> None:
-            calls.append("init")
             super().init_transactions(*args)
+            calls.append("init")
 
         def begin_transaction(self) -> None:
             calls.append("begin")

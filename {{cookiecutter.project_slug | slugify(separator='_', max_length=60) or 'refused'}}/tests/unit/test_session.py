@@ -21,14 +21,14 @@ def test_of_a_large_heap_java_decides(memory: str) -> None:
     assert not collector(memory)
 
 
-@pytest.mark.parametrize(("master", "megabytes"), [("local[1,4]", 1024), ("local[2,4]", 1024), ("local[16,4]", 8192)])
+@pytest.mark.parametrize(("master", "megabytes"), [("local[1,4]", 2048), ("local[2,4]", 2048), ("local[16,4]", 16384)])
 def test_every_task_may_hold_rows_outside_the_heap(master: str, megabytes: int) -> None:
     assert outside_heap(master) == f"-XX:MaxDirectMemorySize={megabytes}m"
 
 
 def test_as_many_tasks_as_cores_may_hold_theirs(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("pipeline.flow.session.os", SimpleNamespace(cpu_count=lambda: 6))
-    assert outside_heap("local[*,4]") == "-XX:MaxDirectMemorySize=3072m"
+    assert outside_heap("local[*,4]") == "-XX:MaxDirectMemorySize=6144m"
 
 
 @pytest.mark.parametrize("place", ["", "checkpoint", "/var/lib/pipeline", "file:///var/lib/pipeline"])

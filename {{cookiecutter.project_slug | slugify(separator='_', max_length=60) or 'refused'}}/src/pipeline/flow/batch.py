@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.crossing import Weighed, as_it_comes, mapped, told, told_for
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
@@ -23,7 +24,7 @@ from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import keep
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import lane_rows
+from pipeline.lanes.rows import COLUMNS, lane_rows
 from pipeline.lanes.side_by_side import side_by_side
 from pipeline.lanes.weaker import writer_of
 
@@ -47,11 +48,14 @@ class Lanes:
 
     task: LaneTask
     recalled: dict[int, Recalled]
+    row_bytes: int = 0  # what a row took on its way to the tasks, at most, lately; 0 if that is not known
 
     def after(self, reports: Iterable[LaneReport]) -> Lanes:
         """Take over what the tasks committed."""
+        reports = list(reports)
         newer = {report.partition: Recalled(report.record, report.end) for report in reports if report.record}
-        return replace(self, recalled={**self.recalled, **newer})
+        row_bytes = max([self.row_bytes // 2, *(report.row_bytes for report in reports)])
+        return replace(self, recalled={**self.recalled, **newer}, row_bytes=row_bytes)
 
     def tasks(self, ranges: Iterable[tuple[int, int, int]]) -> list[LaneTask]:
         """A task for each range, in the order of Spark's tasks."""
@@ -87,8 +91,11 @@ def write_batch(
     if rows is not None:
         made = rows(batch)
         check_plan(made, batch, stages=lanes.task.stages)
-    written = _written(made, lanes, ranges)
-    reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
+    # A function that is described anew may have stages of its own, for which nothing is known of the rows.
+    settings = told_for(ranges, lanes.row_bytes) if rows is None else as_it_comes()
+    with told(batch.sparkSession, settings):
+        written = _written(made, lanes, ranges).collect()
+    reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written]
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
         msg = (
@@ -105,7 +112,7 @@ def _written(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> DataFrame:
     frame, places = shared(made, 1 if together else tasks_for(ranges, slots))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]
-    return frame.mapInArrow(task_body(shares, run_together if together else run_share), REPORT_SCHEMA)
+    return mapped(frame, task_body(shares, run_together if together else run_share), REPORT_SCHEMA, COLUMNS)
 
 
 def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator[Any]], Iterator[Any]]:
@@ -120,7 +127,11 @@ def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator
         share = shares[context.partitionId()]
         if context.attemptNumber():  # an earlier attempt may have moved the lanes: what was handed over is in doubt
             share = [replace(task, recalled=None) for task in share]
-        yield report_rows(run(share, batches))
+        weighed = Weighed(batches)
+        reports = run(share, iter(weighed))
+        for report in reports:
+            report.row_bytes = weighed.row_bytes
+        yield report_rows(reports)
 
     return write_lanes
 

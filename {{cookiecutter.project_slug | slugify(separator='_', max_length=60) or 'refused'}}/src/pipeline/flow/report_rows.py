@@ -5,13 +5,14 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pyarrow as pa
+from pyspark.sql.types import BinaryType, IntegerType, StringType, StructType
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from pipeline.lanes.report import LaneReport
 
-REPORT_SCHEMA = "partition int, report string, record binary"
+REPORT_SCHEMA = StructType().add("partition", IntegerType()).add("report", StringType()).add("record", BinaryType())
 REPORT_ARROW = pa.schema([("partition", pa.int32()), ("report", pa.string()), ("record", pa.binary())])
 
 

@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import BadSettings
 from pipeline.flow.checkpoint import written_by
+from pipeline.flow.crossing import as_it_comes
 from pipeline.flow.names import keep_names
 from pipeline.local.classes import java_options as archived_classes
 from pipeline.local.jars import jars
@@ -38,10 +39,9 @@ if TYPE_CHECKING:
 
 INSTALLED = (sys.prefix, sys.base_prefix)
 LOOPBACK = "127.0.0.1"
-# Rows that cross to Python at a time: few, since records may have a megabyte each; the writer joins small batches.
-BATCH_ROWS = "100"
-# What a task holds of them outside the heap at most: two stages, each with its rows and, while they grow, half as much.
-TASK_MB = 512
+# What a task holds outside the heap at most of rows that cross to Python: two stages, each with its rows and, while
+# they grow, half as much; one of them with many rows, if large ones come where all were small (`flow/crossing.py`).
+TASK_MB = 1024
 # The one value that is no bound: with any other Arrow counts the batch anew for each of its rows, half of Spark's time.
 NO_BOUND = "2147483647"
 # Java's best compiler is called four times later than by default. What runs for every record gets there in seconds all
@@ -86,13 +86,14 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         # Of each column that is described Spark would note the line it comes from, by several calls into Java.
         .config("spark.python.sql.dataFrameDebugging.enabled", "false")
         .config("spark.sql.ansi.enabled", "false")
-        .config("spark.sql.execution.arrow.maxRecordsPerBatch", BATCH_ROWS)
         .config("spark.sql.execution.arrow.maxBytesPerBatch", NO_BOUND)
         .config("spark.sql.streaming.stopTimeout", "10s")
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
+        # The text of each plan, which nobody reads without the UI: as short as it can be.
+        .config("spark.sql.ui.explainMode", "simple")
     )
-    for name, value in written_by(settings).items():
+    for name, value in (as_it_comes() | written_by(settings)).items():
         builder = builder.config(name, value)
     connector = [str(jar) for jar in jars("spark")]
     if not local:

@@ -6,11 +6,16 @@ Guarantee: nothing that a task computes depends on it.
 from __future__ import annotations
 
 import gc
+import sys
 import zipimport
 from functools import cache
 
 import pipeline.flow.whole  # noqa: F401  for what its import does: every task's function refers to this module
 from pipeline.flow.prompt import read_promptly
+
+# How long a thread may keep the others of its process from running Python: a lane that has its answer from a broker
+# would wait for 5 ms, the default, behind one that judges.
+SWITCH_SECONDS = 0.0005
 
 
 @cache
@@ -20,6 +25,7 @@ def spare_tasks() -> None:
     zipimport.zipimporter.invalidate_caches = _keep  # type: ignore[method-assign]
     # PySpark collects garbage after each task, and looks through all loaded modules: a fifth of a worker's time.
     gc.freeze()
+    sys.setswitchinterval(SWITCH_SECONDS)
     read_promptly()
 
 

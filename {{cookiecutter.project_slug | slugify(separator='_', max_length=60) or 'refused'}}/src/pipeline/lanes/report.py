@@ -98,6 +98,7 @@ class LaneReport:
     commits: list[Commit] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
     outcomes: dict[str, int] = field(default_factory=dict)  # of attempts, see `outcome.py`
+    row_bytes: int = 0  # what a row took on its way to the task, at most
     stop: str = ""
     stop_message: str = ""
 

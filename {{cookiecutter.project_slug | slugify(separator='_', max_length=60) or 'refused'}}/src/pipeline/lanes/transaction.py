@@ -7,6 +7,7 @@ lacks KIP-890 part 2, so a delayed EndTxn of an earlier transaction could end a 
 
 from __future__ import annotations
 
+from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaError, KafkaException, Producer
@@ -15,14 +16,13 @@ from pipeline.address import made
 from pipeline.denied import denial
 from pipeline.errors import BadSettings, Denied, PipelineError, SafeStop
 from pipeline.kafka import Abortable, TransactionFailed, as_kind, mapped, until_deadline, with_room
+from pipeline.lanes.fence import FENCE
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
     from confluent_kafka import Message
 
-# init_transactions waits for the markers of a predecessor that was killed; about 1 s, longer while a leader moves.
-FENCE_SECONDS = 60.0
 # Beyond the transaction time-out the broker has aborted anyway; the margin covers the answer's way back.
 MARGIN_SECONDS = 5.0
 ABORT_SECONDS = 10.0
@@ -43,8 +43,9 @@ class Transaction:
     """The only transaction of its own producer."""
 
     def __init__(self, config: dict[str, Any], *, name_failures: bool = False) -> None:
-        """Create the producer; it connects in the background. `name_failures` costs a call per record."""
-        self._producer = made(Producer, config)
+        """Nothing is connected before the fence. `name_failures` costs a call per record."""
+        self._make = partial(made, Producer, config)
+        self._producer: Producer
         self._id = config["transactional.id"]
         self._timeout_ms = config["transaction.timeout.ms"]
         self._seconds = self._timeout_ms / 1000 + MARGIN_SECONDS
@@ -59,7 +60,7 @@ class Transaction:
         """Step 1: end whatever an earlier writer left open, and shut it out for good."""
         with mapped(f"fence {self._id}", self._needs):
             try:
-                until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+                self._producer = FENCE.fenced(self._make)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                     rule = "must be at most the brokers' transaction.max.timeout.ms, which `pipeline doctor` shows"
