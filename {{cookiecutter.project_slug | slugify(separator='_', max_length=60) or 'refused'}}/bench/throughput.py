@@ -1,7 +1,7 @@
 """`python -m bench.throughput`: how many records in a second, and what they cost.
 
     python -m bench.throughput --records 2000000 --partitions 8 --runs 3        about 40 s for each run
-    PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER=450000 python -m bench.throughput  another setting, by environment
+    PIPELINE_SOURCE__MAX_OFFSETS_PER_TRIGGER=200000 python -m bench.throughput  another setting, by environment
 
 A topic is filled once. In each run a new pipeline, in a process of its own, relays it from its beginning to the end.
 *Steady* is from the first committed output that was seen to the last, by last stable offsets; *whole* is from the

@@ -9,7 +9,7 @@ import pytest
 from pyspark.sql.functions import expr, pandas_udf, udf
 from pyspark.sql.types import LongType, StructType
 
-from pipeline.flow.crossing import CODE, FEW_ROWS, INTERPRETED, MANY_ROWS, ROWS, WRITTEN, as_it_comes, mapped, told
+from pipeline.flow.crossing import CODE, FEW_ROWS, INTERPRETED, MANY_ROWS, ROWS, WRITTEN, as_it_comes, map_pieces, told
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -34,7 +34,7 @@ def numbers(spark: SparkSession) -> DataFrame:
 
 def pieces(spark: SparkSession) -> list[int]:
     """Return the sizes in which they cross."""
-    found = mapped(numbers(spark), sizes, SIZES, ["less", "id"]).collect()
+    found = map_pieces(numbers(spark), sizes, SIZES, ["less", "id"]).collect()
     assert sum(row["sum"] for row in found) == sum(range(1_000))
     return [row["rows"] for row in found]
 
@@ -53,7 +53,7 @@ def test_what_was_told_is_taken_back_also_after_a_failure(spark: SparkSession) -
 
 
 def test_it_is_spark_s_own_map_in_arrow(spark: SparkSession) -> None:
-    ours = mapped(numbers(spark), sizes, SIZES, ["less", "id"])
+    ours = map_pieces(numbers(spark), sizes, SIZES, ["less", "id"])
     theirs = numbers(spark).mapInArrow(sizes, "rows long, sum long")
     assert ours.schema == theirs.schema
     assert ours.collect() == theirs.collect()

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any
 from pyspark import TaskContext
 
 from pipeline.errors import PipelineError, SafeStop
-from pipeline.flow.crossing import Weighed, as_it_comes, mapped, told, told_for
+from pipeline.flow.crossing import Weighed, as_it_comes, map_pieces, told, told_for
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
@@ -50,9 +50,8 @@ class Lanes:
     recalled: dict[int, Recalled]
     row_bytes: int = 0  # what a row took on its way to the tasks, at most, lately; 0 if that is not known
 
-    def after(self, reports: Iterable[LaneReport]) -> Lanes:
+    def after(self, reports: list[LaneReport]) -> Lanes:
         """Take over what the tasks committed."""
-        reports = list(reports)
         newer = {report.partition: Recalled(report.record, report.end) for report in reports if report.record}
         row_bytes = max([self.row_bytes // 2, *(report.row_bytes for report in reports)])
         return replace(self, recalled={**self.recalled, **newer}, row_bytes=row_bytes)
@@ -112,7 +111,7 @@ def _written(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> DataFrame:
     frame, places = shared(made, 1 if together else tasks_for(ranges, slots))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]
-    return mapped(frame, task_body(shares, run_together if together else run_share), REPORT_SCHEMA, COLUMNS)
+    return map_pieces(frame, task_body(shares, run_together if together else run_share), REPORT_SCHEMA, COLUMNS)
 
 
 def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator[Any]], Iterator[Any]]:

@@ -1,7 +1,7 @@
 """How the rows of a batch cross to Python: how many at a time, and by which code Java makes them.
 
 Guarantee: what is written does not depend on it. Rows cross in small pieces wherever they were large lately, and
-wherever nothing is known of them yet; so what a piece takes of memory is bounded by what rows take, not by their count.
+wherever nothing is known of them yet; only a batch in which large rows come behind small ones has large pieces of them.
 """
 
 from __future__ import annotations
@@ -63,7 +63,7 @@ def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
             spark.conf.set(name, usual[name])
 
 
-def mapped(
+def map_pieces(
     frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: StructType, columns: Iterable[str]
 ) -> DataFrame:
     """As `mapInArrow`, which asks Java for the frame's columns, for each of them, and for the meaning of a schema."""
