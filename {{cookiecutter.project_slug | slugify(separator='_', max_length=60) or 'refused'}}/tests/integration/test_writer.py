@@ -11,13 +11,17 @@ from tests.support.kafka import read_uncommitted
 from tests.support.lanes import App, fill, in_batches, leave_open, provisioned, row, run_task, spy_on_producers
 
 from pipeline.errors import Replaced, SafeStop, Stopped
-from pipeline.kafka import TransactionFailed
+from pipeline.kafka import Fatal, TransactionFailed
 from pipeline.lanes.recall import Recalled, recall
 from pipeline.lanes.record import decode, encode
 from pipeline.lanes.takeover import fence, write_record
+from pipeline.lanes.transaction import Transaction
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
     from pathlib import Path
+
+    from tests.support.lanes import Row
 
     from pipeline.local.broker import Broker
 
@@ -55,6 +59,66 @@ def test_the_six_steps_come_in_their_order(broker: Broker, monkeypatch: pytest.M
     dead, lanes = app.settings.output.dead_letter_topic, app.settings.lane_topic
     written = ["begin", f"produce {app.out}", f"produce {dead}", f"produce {lanes}", "flush", "commit"]
     assert calls == ["init", "recall", "judge", *written]
+
+
+def test_the_fence_is_there_before_the_first_row_and_later_chunks_have_one_of_their_own(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = provisioned(broker.bootstrap, transaction={"chunk_rows": 4})
+    calls: list[str] = []
+    spy_on_producers(monkeypatch, calls)
+
+    def rows() -> Iterator[list[Row]]:
+        for first in (0, 4, 8):
+            calls.append(f"rows from {first}")
+            yield app.rows(first, first + 4)
+
+    run_task(app.task(0, 12), rows())
+    assert [call for call in calls if not call.startswith(("produce", "flush"))] == [
+        *("init", "rows from 0", "rows from 4", "begin", "commit"),
+        *("rows from 8", "init", "begin", "commit", "init", "begin", "commit"),
+    ]
+
+
+def test_a_fence_ahead_of_the_rows_that_fails_is_counted_and_the_chunk_begins_with_another(
+    broker: Broker, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = provisioned(broker.bootstrap)
+    fenced, failed = Transaction.fence, []
+
+    def fails_once(self: Transaction) -> None:
+        if not failed:
+            failed.append(self)
+            msg = "the coordinator is gone"
+            raise Fatal(msg)
+        fenced(self)
+
+    monkeypatch.setattr(Transaction, "fence", fails_once)
+    report = app.write(0, 10)
+    assert (report.failures, report.outcomes) == ({"fatal": 1}, {"failed": 1, "committed": 1})
+    assert app.written() == list(range(10))
+
+
+def test_a_lane_taken_by_another_behind_its_fence_is_written_all_the_same(broker: Broker) -> None:
+    app = provisioned(broker.bootstrap)
+
+    def rows() -> Iterator[list[Row]]:
+        fence(app.settings, 0)  # by whom the fence ahead of these rows is void
+        yield app.rows(0, 10)
+
+    report = run_task(app.task(0, 10), rows())
+    assert sum(report.failures.values()) == 1
+    assert app.written() == list(range(10))
+
+
+def test_a_range_that_is_known_to_be_written_has_no_fence(broker: Broker, monkeypatch: pytest.MonkeyPatch) -> None:
+    app = provisioned(broker.bootstrap)
+    app.write(0, 10)
+    calls: list[str] = []
+    recalled = app.recalled()
+    spy_on_producers(monkeypatch, calls)
+    assert app.write(0, 10, recalled=recalled).skipped == 10
+    assert calls == []
 
 
 def test_a_report_tells_what_the_lane_record_says(broker: Broker) -> None:

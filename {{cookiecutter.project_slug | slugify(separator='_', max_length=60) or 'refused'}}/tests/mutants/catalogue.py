@@ -196,7 +196,7 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     Mutant(
         "broken-input-taken-for-the-end",
         "pipeline.lanes.side_by_side",
-        {"self._feeds[-1].fail(error)": "self._feeds[-1].close()"},
+        {"feed.fail(error)": "feed.close()"},
         "tests/unit/test_side_by_side.py::test_an_input_that_breaks_off_is_never_taken_for_the_end_of_a_lane",
     ),
     Mutant(

@@ -103,19 +103,55 @@ def test_a_failure_in_one_lane_is_raised_once_all_others_have_ended() -> None:
     assert noted.got == {1: [(1, 1)], 2: []}
 
 
-def test_a_lane_that_holds_much_is_waited_for_before_the_next_is_begun(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_lane_that_holds_much_is_waited_for_before_rows_of_the_next_are_taken(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
     monkeypatch.setattr(module, "HELD_BYTES", 1)
-    at_work: list[int] = []
+    holding: list[int] = []
     most: list[int] = []
 
     def run(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
-        at_work.append(task.partition)
-        most.extend(len(at_work) for _ in batches)
-        at_work.remove(task.partition)
+        for _ in batches:
+            holding.append(task.partition)
+            most.append(len(holding))
+        holding.remove(task.partition)
         return LaneReport(task.partition)
 
     side_by_side(tasks(*range(6)), [rows((lane, 1)) for lane in range(6)], run)
     assert most == [1] * 6
+
+
+def test_the_next_lanes_are_begun_before_their_rows_come_and_no_more_than_can_run() -> None:
+    begun = threading.Semaphore(0)
+    early: list[int] = []
+
+    def batches() -> Iterator[Any]:
+        assert all(begun.acquire(timeout=DEADLINE_SECONDS) for _ in range(module.AT_ONCE))
+        assert not begun.acquire(timeout=0.2)
+        early.extend(range(module.AT_ONCE))
+        for lane in range(lanes):
+            yield rows((lane, 1))
+
+    def run(task: LaneTask, given: Iterator[Any]) -> LaneReport:
+        begun.release()
+        assert sum(batch.num_rows for batch in given) == 1
+        return LaneReport(task.partition)
+
+    lanes = 3 * module.AT_ONCE
+    assert len(side_by_side(tasks(*range(lanes)), batches(), run)) == lanes
+    assert early
+
+
+def test_lanes_that_were_begun_ahead_do_not_wait_for_an_input_that_broke_off() -> None:
+    def broken() -> Iterator[Any]:
+        msg = "the socket is gone"
+        raise OSError(msg)
+        yield
+
+    noted = Noted()
+    with pytest.raises(OSError, match="the socket is gone"):
+        side_by_side(tasks(0, 1, 2), broken(), noted)
+    assert noted.got == {}
 
 
 def test_what_waits_for_a_writer_is_bounded_in_bytes(monkeypatch: pytest.MonkeyPatch) -> None:

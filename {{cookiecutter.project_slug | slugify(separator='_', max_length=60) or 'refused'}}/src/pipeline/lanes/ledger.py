@@ -63,11 +63,12 @@ class Ledger:
 
     def columns(self) -> Columns:
         """All that it remembers, to be stored."""
-        held = _columns_of(self._held)
+        kept = [name for name in self._places if name not in self._order]
+        if self._held.keys() >= set(kept):  # all were asked for: nothing is left of what was stored
+            return _columns_of({name: self._held[name] for name in (*kept, *self._order)})
         at = {name: len(self._stored) + place for place, name in enumerate(self._held)}
-        kept = [at.get(name, place) for name, place in self._places.items() if name not in self._order]
-        places = np.array(kept + [at[name] for name in self._order], np.int64)
-        return self._stored.followed_by(held).taken(places)
+        places = [at.get(name, self._places[name]) for name in kept] + [at[name] for name in self._order]
+        return self._stored.followed_by(_columns_of(self._held)).taken(np.array(places, np.int64))
 
     def judge(self, identity: Identity, digest: int) -> Verdict:
         """Give the verdict on the next record of the lane, and remember it if it is fresh."""

@@ -103,16 +103,10 @@ class ShuffledWriter(LaneWriter):
             raise PipelineError(msg)
         return self._task.planned
 
-    def _is_settled(self, chunk: Chunk, lane: LaneRecord) -> bool:  # noqa: ARG002  one face for both paths
+    def _settled(self, until: int) -> None:  # noqa: ARG002  one face for both paths
         """Never by what was handed over alone: the rule is applied behind the fence."""
-        return False
 
-    def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:  # noqa: ARG002
-        commit = Commit()
-        fault_point("before fence")
-        with commit.phase("fence"):  # 1
-            transaction.fence()
-        fault_point("after fence")
+    def _six_steps(self, chunk: Chunk, transaction: Transaction, commit: Commit) -> None:  # noqa: ARG002
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
             lane = self._task.checked(self._decoded(recalled))

@@ -1,5 +1,7 @@
 """Several lanes in one task: read one after another, written side by side, so that their waits for brokers overlap.
 
+A lane's writer is begun before its rows come, and has its fence behind it when they do.
+
 Guarantee: a lane's rows reach its writer in order, up to the last, or the writer fails. An input that breaks in the
 middle of a lane is never taken for its end: the lane would be moved past rows that nobody wrote.
 """
@@ -57,10 +59,12 @@ def by_lane(batches: Iterable[Any]) -> Iterator[tuple[int, Any]]:
 
 
 class _Lanes:
-    """The lanes of a task: those behind, the one whose rows come now, and those to come."""
+    """The lanes of a task: those behind, the one whose rows come now, and those to come, the next of them begun."""
 
     def __init__(self, tasks: Sequence[LaneTask], run: Run, pool: ThreadPoolExecutor) -> None:
-        self._to_come = deque(tasks)
+        self._tasks = tasks
+        self._places = {task.partition: place for place, task in enumerate(tasks)}
+        self._now = 0
         self._run = run
         self._pool = pool
         self._feeds: list[Feed] = []
@@ -69,34 +73,38 @@ class _Lanes:
 
     def take(self, partition: int, batch: Any) -> None:
         """Hand a batch to its lane. One of a lane that is not here, or is over, is for the writer to refuse."""
-        if partition in {task.partition for task in self._to_come}:
-            while self._begin() != partition:  # those in between have no rows
-                pass
-        self._feeds[-1].put(batch)
+        while self._now < self._places.get(partition, -1):  # those in between have no rows
+            self._turn()
+        self._feeds[self._now].put(batch)
 
     def finish(self) -> None:
         """The input is over: the remaining lanes have no rows, and advance all the same."""
-        while self._to_come:
-            self._begin()
-        self._feeds[-1].close()
+        while self._now < len(self._tasks) - 1:
+            self._turn()
+        self._feeds[self._now].close()
 
     def fail(self, error: BaseException) -> None:
         """The input is broken: whoever still waits for rows must not take this for their end."""
-        self._feeds[-1].fail(error)
+        for feed in self._feeds[self._now :]:
+            feed.fail(error)
 
-    def _begin(self) -> int:
-        """End the lane whose rows came so far, and begin the next."""
-        if self._feeds:
-            self._feeds[-1].close()
+    def _turn(self) -> None:
+        """All rows of a lane have come: turn to the next."""
+        self._feeds[self._now].close()
         self._wait_for_room()
-        task, feed = self._to_come.popleft(), Feed()
-        self._feeds.append(feed)
-        self.written.append(self._pool.submit(_written, self._run, task, feed))
-        return task.partition
+        self._now += 1
+        self._begin()
+
+    def _begin(self) -> None:
+        """The writers of the lane whose rows come now, and of the next; in order, so that none waits for one behind."""
+        for task in self._tasks[len(self._feeds) : self._now + AT_ONCE]:
+            feed = Feed()
+            self._feeds.append(feed)
+            self.written.append(self._pool.submit(_written, self._run, task, feed))
 
     def _wait_for_room(self) -> None:
-        """For the oldest lanes first, which end first."""
-        for future in self.written:
+        """For the oldest lanes first, which end first; for none whose rows are still to come."""
+        for future in self.written[: self._now + 1]:
             if self._held() <= HELD_BYTES:
                 return
             wait([future])

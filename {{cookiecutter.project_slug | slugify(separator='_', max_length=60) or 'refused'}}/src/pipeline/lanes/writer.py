@@ -23,7 +23,7 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline import __version__
 from pipeline.errors import SafeStop, Stopped
 from pipeline.faults import fault_point
-from pipeline.kafka import producer_config, until_given_up
+from pipeline.kafka import TransactionFailed, producer_config, until_given_up
 from pipeline.lanes.judge import check_topics, judge
 from pipeline.lanes.kept import known
 from pipeline.lanes.ledger import Ledger
@@ -38,7 +38,6 @@ from pipeline.lanes.transaction import Moved, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
-    from pipeline.kafka import TransactionFailed
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Rows
@@ -62,12 +61,14 @@ class LaneWriter:
         self._key = task.key
         self._recalled = known(task.recalled)
         self._read_last: tuple[bytes, LaneRecord] | None = None
+        self._ahead: tuple[Transaction, Commit] | None = None  # fenced, and good for the first attempt
         self._last_commit = 0.0
         self.report = LaneReport(task.partition)
         self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
 
     def write(self, batches: Iterable[Rows]) -> None:
         """Commit the range chunk by chunk; an empty range advances the lane all the same."""
+        self._fence_ahead()
         limits = self._settings.transaction
         for chunk in chunks(
             batches,
@@ -82,17 +83,37 @@ class LaneWriter:
             self._write_with_retries(chunk)
 
     def _write_with_retries(self, chunk: Chunk) -> None:
-        def note(error: TransactionFailed) -> None:
-            self.report.note_failure(error)
-            self._attempts.failed(error)
-            self._recalled = None  # whatever was believed of the lane is in doubt: read it
+        until_given_up(lambda attempt: self._write_chunk(chunk, attempt), self._note)
 
-        until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
+    def _note(self, error: TransactionFailed) -> None:
+        """An attempt has failed."""
+        self.report.note_failure(error)
+        self._attempts.failed(error)
+        self._recalled = None  # whatever was believed of the lane is in doubt: read it
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
-        if self._recalled is not None and self._is_settled(chunk, self._decoded(self._recalled)):
-            self._take(self._recalled, skipped=len(chunk))
+        if (recalled := self._settled(chunk.until)) is not None:
+            self._take(recalled, skipped=len(chunk))
             return
+        ahead, self._ahead = self._ahead, None
+        transaction, commit = ahead or self._fenced(attempt)
+        try:
+            self._six_steps(chunk, transaction, commit)
+        except BaseException:
+            transaction.abandon()
+            raise
+
+    def _fence_ahead(self) -> None:
+        """Step 1 while the first rows are on their way: it does not depend on them, and brokers take their time."""
+        if self._settled(self._task.until) is not None:
+            return
+        try:
+            self._ahead = self._fenced(attempt=1)
+        except TransactionFailed as error:
+            self._note(error)  # the chunk's own attempts begin at the fence
+
+    def _fenced(self, attempt: int) -> tuple[Transaction, Commit]:
+        """Step 1: a fresh producer that holds the lane, and the time that took."""
         self._wait_for_markers()
         transaction = Transaction(
             producer_config(
@@ -100,22 +121,20 @@ class LaneWriter:
             ),
             name_failures=attempt > 1,
         )
-        try:
-            self._six_steps(chunk, transaction)
-        except BaseException:
-            transaction.abandon()
-            raise
-
-    def _is_settled(self, chunk: Chunk, lane: LaneRecord) -> bool:
-        """Whether a record that was handed over says enough to spare the fence: progress never falls."""
-        return chunk.until <= lane.next_offset
-
-    def _six_steps(self, chunk: Chunk, transaction: Transaction) -> None:
         commit = Commit()
         fault_point("before fence")
-        with commit.phase("fence"):  # 1
+        with commit.phase("fence"):
             transaction.fence()
         fault_point("after fence")
+        return transaction, commit
+
+    def _settled(self, until: int) -> Recalled | None:
+        """The record that was handed over, if it says enough to spare the fence: progress never falls."""
+        recalled = self._recalled
+        return None if recalled is None or self._decoded(recalled).next_offset < until else recalled
+
+    def _six_steps(self, chunk: Chunk, transaction: Transaction, commit: Commit) -> None:
+        """Steps 2 to 6, behind the fence."""
         with commit.phase("recall"):  # 2
             recalled = self._recalled or self._read()
             lane = self._task.checked(self._decoded(recalled))
