@@ -7,7 +7,7 @@ from collections import Counter
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.functions import col, timestamp_millis
+from pyspark.sql.functions import col
 from tests.support.windowed import KAFKA_MS as NOW_MS
 from tests.support.windowed import WindowedApp, copied, windowed_app
 
@@ -61,7 +61,7 @@ def times_written(app: WindowedApp) -> Counter[str]:
 
 def by_kafka_time() -> Column:
     """Stand for the time of the batch: so a test can say how late it is."""
-    return timestamp_millis(col("_source.timestamp"))
+    return col("_source.timestamp")
 
 
 @pytest.mark.fault("W16")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from dataclasses import replace
+from itertools import count
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -21,7 +22,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
 
-    from tests.support.lanes import Row
+    from tests.support.rows import Row
 
     from pipeline.local.broker import Broker
 
@@ -84,11 +85,10 @@ def test_a_fence_ahead_of_the_rows_that_fails_is_counted_and_the_chunk_begins_wi
     broker: Broker, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     app = provisioned(broker.bootstrap)
-    fenced, failed = Transaction.fence, []
+    fenced, calls = Transaction.fence, count()
 
     def fails_once(self: Transaction) -> None:
-        if not failed:
-            failed.append(self)
+        if next(calls) == 0:
             msg = "the coordinator is gone"
             raise Fatal(msg)
         fenced(self)

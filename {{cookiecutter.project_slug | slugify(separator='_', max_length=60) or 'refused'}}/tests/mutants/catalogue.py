@@ -209,7 +209,7 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "lanes-of-a-task-guessed",
         "pipeline.flow.shares",
         {
-            "places = [list(partition.parentsIndices()) for partition in rdd.partitions()]": """\
+            "places = [json.loads(written(partition.parentsIndices())) for partition in made]": """\
 places = [list(range(len(places)))[task::tasks] for task in range(tasks)]""",
         },
         "tests/spark/test_shares.py::test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_order",

@@ -125,9 +125,7 @@ SHUFFLED = (
         "dedup-by-the-time-of-records",
         "pipeline.flow.window_dedup",
         {
-            "return current_timestamp()": (
-                'return (col("_source.timestamp") / 1000).cast("timestamp")  # of the record, not of its batch'
-            )
+            "return current_timestamp()": 'return col("_source.timestamp")  # of the record, not of its batch',
         },
         "tests/integration/test_window_dedup.py"
         "::test_an_id_is_written_once_over_restarts_and_partitions_however_far_one_is_behind",

@@ -11,6 +11,9 @@ import pytest
 from tests.support.spark import codec_for, decoded
 
 from pipeline.errors import BadSettings
+from pipeline.flow.outputs import emit, output
+from pipeline.flow.source import KEY
+from pipeline.flow.usercode import RAW_SCHEMA, rows_of
 from pipeline.local.malformed import UNDECODABLE
 
 if TYPE_CHECKING:
@@ -114,6 +117,16 @@ def test_values_that_are_not_to_be_read_arrive_as_they_are(spark: SparkSession, 
     assert [row["_source"]["error"] for row in rows] == [None] * len(values)
     assert [row["value"] for row in rows] == values
     assert codec.columns.names == ["value"]
+
+
+def test_values_passed_on_as_they_are_take_one_step_for_each_record(spark: SparkSession, tmp_path: Path) -> None:
+    codec = codec_for(tmp_path / "there is no schema", input="bytes")
+    rows = rows_of(lambda events: events.withColumn("outputs", emit(output("out", key=KEY, value="value"))), codec)
+    plan = rows(spark.createDataFrame([], RAW_SCHEMA))._jdf.queryExecution().optimizedPlan()  # noqa: SLF001
+    text = plan.toString()
+    # With another computed field in `_source`, Spark makes it an object of each record first, in a step of its own.
+    assert text.count("Project [") == 1
+    assert "struct(partition" not in text
 
 
 STRICT = "duplicate keys, or not strict JSON"

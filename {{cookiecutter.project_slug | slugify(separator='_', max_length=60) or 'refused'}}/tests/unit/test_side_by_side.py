@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
@@ -140,6 +141,21 @@ def test_the_next_lanes_are_begun_before_their_rows_come_and_no_more_than_can_ru
     lanes = 3 * module.AT_ONCE
     assert len(side_by_side(tasks(*range(lanes)), batches(), run)) == lanes
     assert early
+
+
+def test_a_thread_that_cannot_be_had_fails_the_task_and_holds_up_nobody(monkeypatch: pytest.MonkeyPatch) -> None:
+    noted, submit = Noted(), ThreadPoolExecutor.submit
+
+    def short_of_threads(pool: Any, function: Any, *given: Any) -> Any:
+        if given[1].partition == 1:
+            msg = "can't start new thread"
+            raise RuntimeError(msg)
+        return submit(pool, function, *given)
+
+    monkeypatch.setattr(ThreadPoolExecutor, "submit", short_of_threads)
+    with pytest.raises(RuntimeError, match="can't start new thread"):
+        side_by_side(tasks(0, 1, 2), [rows((0, 1))], noted)
+    assert noted.got == {}
 
 
 def test_lanes_that_were_begun_ahead_do_not_wait_for_an_input_that_broke_off() -> None:

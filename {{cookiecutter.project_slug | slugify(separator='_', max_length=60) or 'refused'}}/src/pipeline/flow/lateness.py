@@ -19,7 +19,7 @@ from pyspark import TaskContext
 from pyspark.sql.functions import coalesce, col, lit, pandas_udf, unix_millis, when
 
 from pipeline.errors import PipelineError
-from pipeline.flow.source import SOURCE
+from pipeline.flow.source import SOURCE, source_field
 from pipeline.lanes.shuffled import TIME
 
 if TYPE_CHECKING:
@@ -68,7 +68,7 @@ def judged(events: DataFrame, windows: Windows) -> DataFrame:
 def sound(events: DataFrame, windows: Windows) -> DataFrame:
     """Events with why they are dead letters, if they are: this says the log alone."""
     time = unix_millis(windows.time)
-    ahead = time > col(f"{SOURCE}.timestamp") + windows.ahead_seconds * 1000
+    ahead = time > source_field("timestamp") + windows.ahead_seconds * 1000
     error = coalesce(
         col(f"{SOURCE}.error"),
         when(time.isNull(), lit(f"{TIME}: no event time in column {windows.time}")),

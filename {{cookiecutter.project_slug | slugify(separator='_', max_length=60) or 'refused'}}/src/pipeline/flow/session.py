@@ -26,6 +26,7 @@ from pyspark.sql import SparkSession
 
 from pipeline.errors import BadSettings
 from pipeline.flow.checkpoint import written_by
+from pipeline.flow.compiler import give_way
 from pipeline.flow.crossing import as_it_comes
 from pipeline.flow.names import keep_names
 from pipeline.local.classes import java_options as archived_classes
@@ -109,6 +110,8 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     with chdir(_scratch()), _interrupt_kept():
         spark = builder.getOrCreate()
     keep_names(spark)
+    if local:
+        give_way(spark)
     return spark
 
 

@@ -9,9 +9,10 @@ read off the very partitions that Spark will run, never assumed.
 
 from __future__ import annotations
 
+import json
 from typing import TYPE_CHECKING
 
-from pipeline.flow.ranges import rdd_of
+from pipeline.flow.ranges import items, rdd_of
 from pipeline.flow.source import frame_over
 
 if TYPE_CHECKING:
@@ -38,5 +39,7 @@ def shared(rows: DataFrame, tasks: int) -> tuple[DataFrame, list[list[int]]]:
     if tasks < len(places):
         jvm = rows.sparkSession.sparkContext._jvm  # noqa: SLF001
         rdd = rdd.coalesce(tasks, False, jvm.scala.Option.empty(), None)
-        places = [list(partition.parentsIndices()) for partition in rdd.partitions()]
+        written = jvm.java.util.Arrays.toString
+        made = items(rows.sparkSession, rdd.partitions())
+        places = [json.loads(written(partition.parentsIndices())) for partition in made]
     return frame_over(rdd, rows), places

@@ -18,7 +18,7 @@ from pipeline.flow.ranges import rdd_of
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
-    from pyspark.sql import SparkSession
+    from pyspark.sql import Column, SparkSession
 
     from pipeline.settings import Settings
 
@@ -90,12 +90,16 @@ def frame_over(rdd: Any, like: DataFrame) -> DataFrame:
 
 
 def records(raw: DataFrame) -> DataFrame:
-    """Position, headers and digest of each record in `_source`, beside its key and value."""
-    source = struct(
-        "partition",
-        "offset",
-        unix_millis("timestamp").alias("timestamp"),
-        "headers",
-        xxhash64("key", "value").alias("digest"),
-    )
+    """Position, headers and digest of each record in `_source`, beside its key and value.
+
+    Only one of its fields is computed. Of two, Spark would make an object for each record, to compute each once, and
+    look for a way around it in each batch.
+    """
+    source = struct("partition", "offset", "timestamp", "headers", xxhash64("key", "value").alias("digest"))
     return raw.select(col("key").alias(KEY), "value", source.alias(SOURCE))
+
+
+def source_field(name: str) -> Column:
+    """A field of `_source` as the lane writer takes it: its time in milliseconds."""
+    field = col(f"{SOURCE}.{name}")
+    return (unix_millis(field) if name == "timestamp" else field).alias(name)

@@ -16,7 +16,7 @@ from pipeline.errors import SafeStop
 from pipeline.flow.lateness import ERROR, LATE
 from pipeline.flow.outputs import OUTPUTS_TYPE
 from pipeline.flow.part import PART_COLUMNS
-from pipeline.flow.source import KEY, SOURCE
+from pipeline.flow.source import KEY, SOURCE, source_field
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
@@ -75,7 +75,7 @@ def nothing_of(batch: DataFrame) -> DataFrame:
 
 def each_of(events: DataFrame, plan: Planned) -> DataFrame:
     """One row for each source record, which counts it, and another where it is set aside."""
-    place = f.struct(*(f.col(f"{SOURCE}.{name}") for name in ("partition", "offset", "timestamp")), f.col(ERROR))
+    place = f.struct(*map(source_field, ("partition", "offset", "timestamp")), f.col(ERROR))
     own = lane_of(f.col(KEY), plan)
     rows = f.array(
         f.struct(f.col(f"{SOURCE}.partition").alias("lane"), f.lit("read").alias("kind")),

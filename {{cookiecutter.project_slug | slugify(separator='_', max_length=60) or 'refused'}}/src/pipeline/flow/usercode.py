@@ -16,7 +16,7 @@ from pipeline.flow.failures import place
 from pipeline.flow.outputs import FIELDS_TYPE, OUTPUTS_TYPE, RECORDS, encoded_as
 from pipeline.flow.plan import DESCRIBES, check_plan
 from pipeline.flow.sessions import check_sessions
-from pipeline.flow.source import KEY, SOURCE, records
+from pipeline.flow.source import KEY, SOURCE, records, source_field
 from pipeline.lanes.rows import COLUMNS
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def flattened(result: DataFrame, events: DataFrame, codec: Codec | None = None) 
         msg = f"transform: the column {SOURCE} was changed; it is the lane's, leave it as it is"
         raise SafeStop(msg)
     _check_outputs(result, codec, "transform")
-    return result.select(f"{SOURCE}.*", "outputs").select(*COLUMNS)
+    return result.select(*(name if name == "outputs" else source_field(name) for name in COLUMNS))
 
 
 def _check_outputs(result: DataFrame, codec: Codec | None, name: str) -> None:

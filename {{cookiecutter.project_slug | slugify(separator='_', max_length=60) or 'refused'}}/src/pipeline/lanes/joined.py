@@ -23,14 +23,15 @@ def joined(batches: Iterable[Any]) -> Iterator[Any]:
     """The same rows in larger batches."""
     held: list[Any] = []
     rows = size = 0
-    started = time.monotonic()
     for batch in batches:
+        if not held:
+            started = time.monotonic()  # nothing has waited before
         held.append(batch)
         rows += batch.num_rows
         # Never `nbytes`: it reads the offsets of lists without values, which Java leaves out, and ends the worker.
         size += batch.get_total_buffer_size()
         if rows >= JOINED_ROWS or size >= JOINED_BYTES or time.monotonic() - started > JOINED_SECONDS:
             yield pa.concat_batches(held)
-            held, rows, size, started = [], 0, 0, time.monotonic()
+            held, rows, size = [], 0, 0
     if held:
         yield pa.concat_batches(held)

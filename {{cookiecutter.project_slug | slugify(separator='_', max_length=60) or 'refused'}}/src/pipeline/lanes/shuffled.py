@@ -25,13 +25,11 @@ import numpy as np
 from pipeline import __version__
 from pipeline.avro.limits import read
 from pipeline.errors import PipelineError, SafeStop, Stopped
-from pipeline.faults import fault_point
 from pipeline.lanes.judge import IDENTITY, Judged, check_topics
 from pipeline.lanes.letters import dead_letters
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.recent import Verdict
 from pipeline.lanes.record import added
-from pipeline.lanes.report import Commit
 from pipeline.lanes.rows import Chunk
 from pipeline.lanes.sizes import too_large
 from pipeline.lanes.token import is_written
@@ -43,6 +41,7 @@ if TYPE_CHECKING:
     from numpy.typing import NDArray
 
     from pipeline.lanes.record import LaneRecord
+    from pipeline.lanes.report import Commit
     from pipeline.lanes.token import Planned
     from pipeline.lanes.transaction import Sendable, Transaction
 
@@ -103,7 +102,7 @@ class ShuffledWriter(LaneWriter):
             raise PipelineError(msg)
         return self._task.planned
 
-    def _settled(self, until: int) -> None:  # noqa: ARG002  one face for both paths
+    def _settled(self, until: int) -> None:
         """Never by what was handed over alone: the rule is applied behind the fence."""
 
     def _six_steps(self, chunk: Chunk, transaction: Transaction, commit: Commit) -> None:  # noqa: ARG002

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 # More would only wait for each other: a lane's transaction is part work, part wait.
 AT_ONCE = 4
-# What lanes that are still being written may hold when the next one is begun; a lane with large records waits for them.
+# What lanes that are still being written may hold when rows of the next are taken; large records are waited for.
 HELD_BYTES = 16 * 1024 * 1024
 # What waits for a lane's writer at most. A bound in batches would be none: a record may have a megabyte.
 WAITING_BYTES = 4 * 1024 * 1024
@@ -40,6 +40,7 @@ def side_by_side(tasks: Sequence[LaneTask], batches: Iterable[Any], run: Run) ->
     with ThreadPoolExecutor(AT_ONCE, "lane") as pool:
         lanes = _Lanes(tasks, run, pool)
         try:
+            lanes.begin()
             for partition, batch in by_lane(batches):
                 lanes.take(partition, batch)
             lanes.finish()
@@ -69,7 +70,13 @@ class _Lanes:
         self._pool = pool
         self._feeds: list[Feed] = []
         self.written: list[Future[LaneReport]] = []
-        self._begin()
+
+    def begin(self) -> None:
+        """The writers of the lane whose rows come now, and of the next; in order, so that none waits for one behind."""
+        for task in self._tasks[len(self._feeds) : self._now + AT_ONCE]:
+            feed = Feed()
+            self._feeds.append(feed)
+            self.written.append(self._pool.submit(_written, self._run, task, feed))
 
     def take(self, partition: int, batch: Any) -> None:
         """Hand a batch to its lane. One of a lane that is not here, or is over, is for the writer to refuse."""
@@ -87,20 +94,15 @@ class _Lanes:
         """The input is broken: whoever still waits for rows must not take this for their end."""
         for feed in self._feeds[self._now :]:
             feed.fail(error)
+        for future in self.written[self._now :]:
+            future.cancel()  # those that wait for a thread: they would fence a lane for nothing
 
     def _turn(self) -> None:
         """All rows of a lane have come: turn to the next."""
         self._feeds[self._now].close()
         self._wait_for_room()
         self._now += 1
-        self._begin()
-
-    def _begin(self) -> None:
-        """The writers of the lane whose rows come now, and of the next; in order, so that none waits for one behind."""
-        for task in self._tasks[len(self._feeds) : self._now + AT_ONCE]:
-            feed = Feed()
-            self._feeds.append(feed)
-            self.written.append(self._pool.submit(_written, self._run, task, feed))
+        self.begin()
 
     def _wait_for_room(self) -> None:
         """For the oldest lanes first, which end first; for none whose rows are still to come."""

@@ -55,7 +55,7 @@ class LaneWriter:
     """Writes one range of one lane."""
 
     def __init__(self, task: LaneTask) -> None:
-        """Nothing is connected before the first chunk."""
+        """Nothing is connected before `write`."""
         self._task = task
         self._settings = task.settings
         self._key = task.key
