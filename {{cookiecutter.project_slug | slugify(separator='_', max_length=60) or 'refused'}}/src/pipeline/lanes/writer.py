@@ -61,7 +61,7 @@ class LaneWriter:
         self._key = task.key
         self._recalled = known(task.recalled)
         self._read_last: tuple[bytes, LaneRecord] | None = None
-        self._ahead: tuple[Transaction, Commit] | None = None  # fenced, and good for the first attempt
+        self._ahead: tuple[Transaction, Commit] | TransactionFailed | None = None  # of the first attempt, its fence
         self._last_commit = 0.0
         self.report = LaneReport(task.partition)
         self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
@@ -83,19 +83,20 @@ class LaneWriter:
             self._write_with_retries(chunk)
 
     def _write_with_retries(self, chunk: Chunk) -> None:
-        until_given_up(lambda attempt: self._write_chunk(chunk, attempt), self._note)
+        def note(error: TransactionFailed) -> None:
+            self.report.note_failure(error)
+            self._attempts.failed(error)
+            self._recalled = None  # whatever was believed of the lane is in doubt: read it
 
-    def _note(self, error: TransactionFailed) -> None:
-        """An attempt has failed."""
-        self.report.note_failure(error)
-        self._attempts.failed(error)
-        self._recalled = None  # whatever was believed of the lane is in doubt: read it
+        until_given_up(lambda attempt: self._write_chunk(chunk, attempt), note)
 
     def _write_chunk(self, chunk: Chunk, attempt: int) -> None:
         if (recalled := self._settled(chunk.until)) is not None:
             self._take(recalled, skipped=len(chunk))
             return
         ahead, self._ahead = self._ahead, None
+        if isinstance(ahead, TransactionFailed):
+            raise ahead
         transaction, commit = ahead or self._fenced(attempt)
         try:
             self._six_steps(chunk, transaction, commit)
@@ -110,7 +111,7 @@ class LaneWriter:
         try:
             self._ahead = self._fenced(attempt=1)
         except TransactionFailed as error:
-            self._note(error)  # the chunk's own attempts begin at the fence
+            self._ahead = error  # the first attempt has failed, and the chunk's second begins at the fence
 
     def _fenced(self, attempt: int) -> tuple[Transaction, Commit]:
         """Step 1: a fresh producer that holds the lane, and the time that took."""
