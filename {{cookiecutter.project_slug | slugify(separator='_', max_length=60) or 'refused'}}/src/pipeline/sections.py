@@ -95,7 +95,7 @@ class Transaction(Section):
     """Bounds of one Kafka transaction."""
 
     timeout_ms: int = Field(default=30_000, ge=1_000, le=900_000)
-    chunk_rows: int = Field(default=50_000, ge=1, le=1_000_000_000)
+    chunk_rows: int = Field(default=60_000, ge=1, le=1_000_000_000)
     chunk_seconds: float = Field(default=5.0, gt=0, le=450)
     connections: Literal["all", "needed"] = "all"
 

@@ -5,11 +5,12 @@ from __future__ import annotations
 from typing import TYPE_CHECKING
 
 import pytest
+from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
 from tests.support.job import App, new_app, payment
 from tests.support.lanes import fill, provisioned
 
-from pipeline.flow.crossing import CODE, INTERPRETED, WRITTEN, told
+from pipeline.flow.crossing import CODE, INTERPRETED, WRITTEN, as_it_comes, told
 from pipeline.flow.source import batch
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ def test_a_job_knows_nothing_of_its_rows_at_first_and_then_what_they_took(
 
     def noted(_: object, row_bytes: int) -> dict[str, str]:
         known.append(row_bytes)
-        return {}
+        return as_it_comes()
 
     monkeypatch.setattr("pipeline.flow.batch.told_for", noted)
     job.pay(0, range(500))
@@ -41,6 +42,26 @@ def test_a_job_knows_nothing_of_its_rows_at_first_and_then_what_they_took(
     assert first == 0
     assert len(later) >= 2
     assert all(len(payment(b"0")) < row_bytes < 10_000 for row_bytes in later)
+    job.assert_exact()
+
+
+def refused(*_: object) -> None:
+    """Stand for a part that this Spark does not have."""
+    msg = "no such constructor"
+    raise Py4JError(msg)
+
+
+def test_the_batches_of_a_stream_go_without_a_plan(job: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.flow.batch.map_pieces", refused)
+    job.pay(0, range(500))
+    job.with_settings(source={"max_offsets_per_trigger": 200}).run()
+    job.assert_exact()
+
+
+def test_where_spark_has_other_parts_batches_are_described(job: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("pipeline.flow.straight.map_pieces", refused)
+    job.pay(0, range(500))
+    job.with_settings(source={"max_offsets_per_trigger": 200}).run()
     job.assert_exact()
 
 

@@ -1,18 +1,19 @@
-"""A range as Java writes it, taken by one call, is the range that Java holds."""
+"""The ranges of a batch, asked for all at once, are those that Java holds; and how many they are costs no call more."""
 
 from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any
 
 import pytest
+from py4j.clientserver import ClientServerConnection
 
-from pipeline.flow.ranges import Range, items, range_of
+from pipeline.errors import PipelineError
+from pipeline.flow.ranges import BATCH_RDD, SOURCE_RDD, Range, items, ranges_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-TOPICS = ("in", "in-1", "a.b_c-2-3", "KafkaOffsetRange", "9")
-PLACES = (None, "executor_host-7_1", "executor_a,b(c)_2")
+RANGES = [Range(0, 0, 0), Range(17, 2**40, 2**63 - 1), Range(3, 7, 9)]
 
 
 @pytest.fixture
@@ -21,42 +22,74 @@ def jvm(spark: SparkSession) -> Any:
     return spark.sparkContext._jvm  # noqa: SLF001  ranges have no Python face
 
 
-class AskedFor:
-    """A range of Java that notes what it is asked."""
-
-    def __init__(self, held: Any) -> None:
-        """Nothing yet."""
-        self._held = held
-        self.asked: list[str] = []
-
-    def __getattr__(self, name: str) -> Any:
-        """Answer as the range does."""
-        self.asked.append(name)
-        return getattr(self._held, name)
-
-
-def held(jvm: Any, topic: str, given: Range, place: str | None = None) -> AskedFor:
+def in_java(jvm: Any, given: Range) -> Any:
     """Return a range as Spark's source makes it."""
-    partition = jvm.org.apache.kafka.common.TopicPartition(topic, given.partition)
+    partition = jvm.org.apache.kafka.common.TopicPartition("in", given.partition)
     made = jvm.org.apache.spark.sql.kafka010.KafkaOffsetRange
-    return AskedFor(made(partition, given.first, given.until, jvm.scala.Option.apply(place)))
+    return made(partition, given.first, given.until, jvm.scala.Option.empty())
 
 
-@pytest.mark.parametrize("topic", TOPICS)
-@pytest.mark.parametrize("place", PLACES)
-@pytest.mark.parametrize("given", [Range(0, 0, 0), Range(17, 2**40, 2**63 - 1)])
-def test_the_written_form_says_what_the_range_itself_does_by_one_call(
-    jvm: Any, topic: str, place: str | None, given: Range
+def of_a_stream(jvm: Any, *tasks: list[Range]) -> Any:
+    """Return the partitions of a stream's batch; a task reads one range, but nothing in Spark says so."""
+    partitions = jvm.java.util.ArrayList()
+    for place, ranges in enumerate(tasks):
+        read = jvm.java.util.ArrayList()
+        for one in ranges:
+            nothing = jvm.java.util.HashMap()
+            read.add(
+                jvm.org.apache.spark.sql.kafka010.KafkaBatchInputPartition(in_java(jvm, one), nothing, 1, True, True)  # noqa: FBT003
+            )
+        inputs = jvm.org.apache.spark.api.python.PythonUtils.toSeq(read)
+        partitions.add(jvm.org.apache.spark.sql.execution.datasources.v2.DataSourceRDDPartition(place, inputs))
+    return partitions
+
+
+def of_a_batch(jvm: Any, *ranges: Range) -> Any:
+    """Return the partitions of a read that is no stream."""
+    partitions = jvm.java.util.ArrayList()
+    for place, one in enumerate(ranges):
+        partitions.add(jvm.org.apache.spark.sql.kafka010.KafkaSourceRDDPartition(place, in_java(jvm, one)))
+    return partitions
+
+
+def test_the_ranges_of_a_stream_come_as_they_are_in_the_order_of_the_tasks(spark: SparkSession, jvm: Any) -> None:
+    for given in (RANGES, RANGES[:1], RANGES[::-1]):
+        tasks = of_a_stream(jvm, *([one] for one in given))
+        assert ranges_in(spark.sparkContext, SOURCE_RDD, tasks) == given
+
+
+def test_the_ranges_of_another_read_do_as_well(spark: SparkSession, jvm: Any) -> None:
+    assert ranges_in(spark.sparkContext, BATCH_RDD, of_a_batch(jvm, *RANGES)) == RANGES
+
+
+@pytest.mark.parametrize("name", [SOURCE_RDD, BATCH_RDD])
+def test_without_tasks_there_are_none(spark: SparkSession, jvm: Any, name: str) -> None:
+    assert ranges_in(spark.sparkContext, name, jvm.java.util.ArrayList()) == []
+
+
+@pytest.mark.parametrize("other", [[], RANGES[:2]])
+def test_a_task_that_does_not_read_one_range_is_refused(spark: SparkSession, jvm: Any, other: list[Range]) -> None:
+    with pytest.raises(PipelineError, match=rf"read \[1, {len(other)}\] ranges instead of one each"):
+        ranges_in(spark.sparkContext, SOURCE_RDD, of_a_stream(jvm, RANGES[:1], other))
+
+
+def test_many_ranges_take_no_more_calls_than_one(
+    spark: SparkSession, jvm: Any, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    found = held(jvm, topic, given, place)
-    assert range_of(found) == given
-    assert found.asked == ["toString"]
+    one, many = (of_a_stream(jvm, *([Range(lane, 0, 1)] for lane in range(count))) for count in (1, 50))
+    ranges_in(spark.sparkContext, SOURCE_RDD, one)  # finds out how to ask
+    sent = ClientServerConnection.send_command
+    calls: list[int] = []
 
+    def counted(self: ClientServerConnection, command: str) -> str:
+        calls[-1] += not command.startswith("m\nd")  # what is no longer used here is told in between, at any time
+        return str(sent(self, command))
 
-def test_a_form_that_is_not_known_is_asked_for_field_by_field(jvm: Any) -> None:
-    found = held(jvm, "in", Range(3, -2, -1))
-    assert range_of(found) == Range(3, -2, -1)
-    assert found.asked == ["toString", "topicPartition", "fromOffset", "untilOffset"]
+    monkeypatch.setattr(ClientServerConnection, "send_command", counted)
+    for tasks, count in ((one, 1), (many, 50)):
+        calls.append(0)
+        assert len(ranges_in(spark.sparkContext, SOURCE_RDD, tasks)) == count
+    assert 0 < calls[0] == calls[1]
 
 
 @pytest.mark.parametrize("count", [0, 1, 3])

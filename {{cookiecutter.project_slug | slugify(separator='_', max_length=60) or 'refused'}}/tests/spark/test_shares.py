@@ -16,6 +16,7 @@ from pipeline.flow.outputs import emit, output
 from pipeline.flow.plan import check_described
 from pipeline.flow.ranges import Range
 from pipeline.flow.shares import OFFSETS, shared, tasks_for
+from pipeline.flow.source import frame_over
 from pipeline.flow.usercode import rows_of, transform_checked
 
 if TYPE_CHECKING:
@@ -52,11 +53,11 @@ def test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_
     spark: SparkSession, tasks: int
 ) -> None:
     rows = spark.range(0, 70, 1, 7).select((col("id") / 10).cast("int").alias("part"), "id")
-    frame, places = shared(rows, tasks)
+    rdd, places = shared(rows, tasks)
     assert sorted(place for own in places for place in own) == list(range(7))
     assert len(places) == min(tasks, 7)
     found: dict[int, list[int]] = {}
-    for row in frame.mapInArrow(numbered, "task long, part int, id long").collect():
+    for row in frame_over(rdd, rows).mapInArrow(numbered, "task long, part int, id long").collect():
         found.setdefault(row["task"], []).append(row["id"])
     assert found == {
         task: [10 * place + number for place in own for number in range(10)] for task, own in enumerate(places)

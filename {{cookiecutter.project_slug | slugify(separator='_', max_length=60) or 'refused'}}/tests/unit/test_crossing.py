@@ -19,6 +19,7 @@ from pipeline.flow.crossing import (
     told_for,
 )
 from pipeline.flow.ranges import Range
+from pipeline.flow.report_rows import report_row, reports_in
 from pipeline.lanes.report import LaneReport
 from pipeline.lanes.task import LaneTask
 from pipeline.settings import build
@@ -73,5 +74,5 @@ def test_large_rows_are_remembered_for_some_batches() -> None:
 
 
 def test_what_a_row_took_comes_back_with_the_report() -> None:
-    report = LaneReport(3, row_bytes=77)
-    assert LaneReport.from_text(report.as_text(), b"").row_bytes == 77
+    [row] = report_row([LaneReport(3, row_bytes=77)]).to_pylist()
+    assert [report.row_bytes for report in reports_in([row["reports"]])] == [77]

@@ -13,6 +13,7 @@ from tests.support.rows import OUTPUT, output
 
 from pipeline.errors import RegistryAway, SafeStop
 from pipeline.flow.part import PART_COLUMNS, gathered, part_body
+from pipeline.flow.report_rows import reports_in
 from pipeline.flow.shuffled import check_reports
 from pipeline.lanes.encoded import OutputSchema
 from pipeline.lanes.report import Commit, LaneReport
@@ -35,7 +36,8 @@ def told(*batches: pa.RecordBatch) -> LaneReport:
     """Return what the driver hears of a task that got these."""
     [answer] = part_body([TASK])(iter(batches))
     [row] = answer.to_pylist()
-    return LaneReport.from_text(row["report"], row["record"])
+    [report] = reports_in([row["reports"]])
+    return report
 
 
 def test_each_row_counts_as_its_kind_says() -> None:

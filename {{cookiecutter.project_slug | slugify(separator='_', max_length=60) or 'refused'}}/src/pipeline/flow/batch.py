@@ -16,14 +16,15 @@ from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.crossing import Weighed, as_it_comes, map_pieces, told, told_for
 from pipeline.flow.plan import check_plan
 from pipeline.flow.ranges import Range, ranges_of
-from pipeline.flow.report_rows import REPORT_SCHEMA, report_rows
+from pipeline.flow.report_rows import REPORT_SCHEMA, report_row, reports_in
 from pipeline.flow.shares import shared, tasks_for
+from pipeline.flow.source import frame_over
 from pipeline.flow.spared import spare_tasks
 from pipeline.flow.together import run_together
 from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import keep
 from pipeline.lanes.recall import Recalled
-from pipeline.lanes.report import STOPS, LaneReport
+from pipeline.lanes.report import STOPS
 from pipeline.lanes.rows import COLUMNS, lane_rows
 from pipeline.lanes.side_by_side import side_by_side
 from pipeline.lanes.weaker import writer_of
@@ -33,10 +34,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from pipeline.flow.straight import Straight
     from pipeline.lanes.kept import Kept
+    from pipeline.lanes.report import LaneReport
     from pipeline.lanes.task import LaneTask
 
     RunShare = Callable[[list[LaneTask], Iterator[Any]], list[LaneReport]]
+    Body = Callable[[Iterator[Any]], Iterator[Any]]
 
 # A record that is handed over travels with every task of the batch; a larger one is kept in a file for its own task.
 HAND_OVER_BYTES = 16_384
@@ -76,11 +80,13 @@ def write_batch(
     rows: Callable[[DataFrame], DataFrame] | None,
     lanes: Lanes,
     before: Callable[[list[Range]], None] = lambda _: None,
+    straight: Straight | None = None,
 ) -> list[LaneReport]:
     """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop.
 
     `rows` is codec and user's function; nothing if the batch has been through them already, in the stream itself.
-    `before` is called with its ranges, if it has any, before anything is planned or written.
+    `before` is called with its ranges, if it has any, before anything is planned or written. With `straight` the tasks
+    of a batch of the stream go without a plan.
     """
     ranges = ranges_of(batch)
     if not ranges:
@@ -90,11 +96,17 @@ def write_batch(
     if rows is not None:
         made = rows(batch)
         check_plan(made, batch, stages=lanes.task.stages)
+    rdd, body = _tasks(made, lanes, ranges)
     # A function that is described anew may have stages of its own, for which nothing is known of the rows.
     settings = told_for(ranges, lanes.row_bytes) if rows is None else as_it_comes()
-    with told(batch.sparkSession, settings):
-        written = _written(made, lanes, ranges).collect()
-    reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written]
+    packed = None
+    if straight is not None:
+        packed = straight.collected(batch, rdd, body, settings, Path(lanes.task.stop_file).with_name("reports"))
+    if packed is None:
+        with told(batch.sparkSession, settings):
+            written = map_pieces(frame_over(rdd, made), body, REPORT_SCHEMA, COLUMNS).collect()
+        packed = [bytes(row["reports"]) for row in written]
+    reports = reports_in(packed)
     lanes_reported = sorted(report.partition for report in reports)
     if lanes_reported != sorted(partition for partition, _, _ in ranges):
         msg = (
@@ -104,17 +116,17 @@ def write_batch(
     return reports
 
 
-def _written(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> DataFrame:
-    """The reports of all lanes, once the tasks have run."""
+def _tasks(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> tuple[Any, Body]:
+    """The rows by task, and what each task does with its own."""
     together = lanes.task.settings.delivery.atomicity == "batch"
     slots = made.sparkSession.sparkContext.defaultParallelism
-    frame, places = shared(made, 1 if together else tasks_for(ranges, slots))
+    rdd, places = shared(made, 1 if together else tasks_for(ranges, slots))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]
-    return map_pieces(frame, task_body(shares, run_together if together else run_share), REPORT_SCHEMA, COLUMNS)
+    return rdd, task_body(shares, run_together if together else run_share)
 
 
-def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def task_body(shares: list[list[LaneTask]], run: RunShare) -> Body:
     """The function that Spark runs in each task; `shares` are the lanes of each, in the order of Spark's tasks."""
 
     def write_lanes(batches: Iterator[Any]) -> Iterator[Any]:
@@ -130,7 +142,7 @@ def task_body(shares: list[list[LaneTask]], run: RunShare) -> Callable[[Iterator
         reports = run(share, iter(weighed))
         for report in reports:
             report.row_bytes = weighed.row_bytes
-        yield report_rows(reports)
+        yield report_row(reports)
 
     return write_lanes
 

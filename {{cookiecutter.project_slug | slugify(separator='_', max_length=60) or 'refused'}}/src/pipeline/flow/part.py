@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pipeline.avro.limits import OVERSIZED
 from pipeline.avro.limits import told as as_error
 from pipeline.errors import SafeStop
-from pipeline.flow.report_rows import report_rows
+from pipeline.flow.report_rows import report_row
 from pipeline.flow.spared import spare_tasks
 from pipeline.lanes.emitted import emitted
 from pipeline.lanes.joined import joined
@@ -38,7 +38,7 @@ def part_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]
 
     def write_part(batches: Iterator[Any]) -> Iterator[Any]:
         spare_tasks()
-        yield report_rows([_run(tasks, batches)])
+        yield report_row([_run(tasks, batches)])
 
     return write_part
 

@@ -20,6 +20,7 @@ from pipeline.flow.planned import check_durable
 from pipeline.flow.reference import Reference
 from pipeline.flow.shuffled import STATE, Shuffled
 from pipeline.flow.source import as_rows, batch, stream
+from pipeline.flow.straight import Straight
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import no_events, rows_of, transform_checked, windows_checked
 from pipeline.flow.windows import windows
@@ -82,6 +83,7 @@ class LanesPath:
         self._rows = rows_of(self._reference.bound(function), codec)
         # A function that reads tables is described in each batch, so that it sees them as they are then.
         self._described_once = False
+        self._straight = Straight()
 
     def check(self) -> None:
         """A transform keeps every row."""
@@ -101,6 +103,7 @@ class LanesPath:
 
     def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:  # noqa: ARG002  one face for both
         """The log from the lanes' next offsets on."""
+        self._straight = Straight()
         log = stream(self._spark, self._settings, next_offsets(recalled))
         if not self._described_once:
             return log
@@ -114,8 +117,9 @@ class LanesPath:
 
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
         """Each range to its lane."""
-        rows = None if self._described_once else self._rows
-        return write_batch(batch, rows, lanes, self._reference.before_batch)
+        if not self._described_once:
+            return write_batch(batch, self._rows, lanes, self._reference.before_batch)
+        return write_batch(batch, None, lanes, self._reference.before_batch, self._straight)
 
 
 class ShuffledPath:

@@ -6,12 +6,15 @@ and a range may hold no rows at all; so the map is taken from the batch's own in
 
 from __future__ import annotations
 
-import re
+from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
+from weakref import WeakKeyDictionary
 
 from pipeline.errors import PipelineError
+from pipeline.flow.each import Each
 
 if TYPE_CHECKING:
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame, SparkSession
 
 SOURCE_RDD = "DataSourceRDD"
@@ -19,8 +22,12 @@ BATCH_RDD = "KafkaSourceRDD"  # of a read that is no stream
 EMPTY_RDD = "EmptyRDD"
 # The plan of a frame over rows that exist already: no need to plan how to read them.
 ROWS_AS_GIVEN = "LogicalRDD"
-# A range as Java writes it: its partition by topic and number, its two offsets, and where it is best read.
-WRITTEN = re.compile(r"KafkaOffsetRange\([\w.-]+-(\d+),(\d+),(\d+),\w+(?:\(.*\))?\)")
+# How a task's partition tells the ranges that it reads, how many they are, and what stands in a range.
+TO_RANGE = {SOURCE_RDD: ("inputPartitions", "head", "offsetRange"), BATCH_RDD: ("offsetRange",)}
+TO_COUNT = ("inputPartitions", "size")
+TO_NUMBERS = (("topicPartition", "partition"), ("fromOffset",), ("untilOffset",))
+# How that is asked for, by the kind of source, for as long as its Spark runs.
+_ASKED: WeakKeyDictionary[SparkContext, dict[str, tuple[Each | None, list[Each]]]] = WeakKeyDictionary()
 
 
 class Range(NamedTuple):
@@ -34,16 +41,39 @@ class Range(NamedTuple):
 def ranges_of(batch: DataFrame) -> list[Range]:
     """The range of each task of the batch, in the order of the tasks; none if it was planned without any offsets."""
     rdd, name = _source_rdd(rdd_of(batch))
-    partitions = items(batch.sparkSession, rdd.partitions())
-    if name == BATCH_RDD:
-        return [range_of(partition.offsetRange()) for partition in partitions]
-    return [_range(partition) for partition in partitions]
+    return [] if name == EMPTY_RDD else ranges_in(batch.sparkSession.sparkContext, name, rdd.toJavaRDD().partitions())
+
+
+def ranges_in(context: SparkContext, name: str, partitions: Any) -> list[Range]:
+    """What a list of partitions of the source tells."""
+    known = _ASKED.setdefault(context, {})
+    if name not in known:
+        if partitions.isEmpty():
+            return []
+        known[name] = _asked(context, name, partitions)
+    count, numbers = known[name]
+    if count is not None and set(counts := count.of(partitions)) - {1}:
+        msg = f"tasks of the batch read {counts} ranges instead of one each; is this another Spark version?"
+        raise PipelineError(msg)
+    return list(map(Range, *(number.of(partitions) for number in numbers)))
+
+
+def _asked(context: SparkContext, name: str, partitions: Any) -> tuple[Each | None, list[Each]]:
+    first = partitions.get(0)
+    count = Each(context, first, TO_COUNT) if name == SOURCE_RDD else None
+    return count, [Each(context, first, TO_RANGE[name] + step) for step in TO_NUMBERS]
 
 
 def items(spark: SparkSession, array: Any) -> list[Any]:
     """What stands in an array of Java: each item by one call, where py4j's own way asks for the length each time."""
-    of_array = spark.sparkContext._jvm.java.lang.reflect.Array  # noqa: SLF001
-    return [of_array.get(array, place) for place in range(len(array))]
+    item = _item_of(spark.sparkContext._jvm)  # noqa: SLF001
+    return [item(array, place) for place in range(len(array))]
+
+
+@cache
+def _item_of(jvm: Any) -> Any:
+    """Java's method, found once: py4j asks anew for each part of a name."""
+    return jvm.java.lang.reflect.Array.get
 
 
 def rdd_of(frame: DataFrame) -> Any:
@@ -62,19 +92,3 @@ def _source_rdd(rdd: Any) -> tuple[Any, str]:
             raise PipelineError(msg)
         rdd = parents.head().rdd()
     return rdd, name
-
-
-def _range(partition: Any) -> Range:
-    inputs = partition.inputPartitions()
-    if inputs.size() != 1:
-        msg = f"a task of the batch reads {inputs.size()} ranges instead of one; is this another Spark version?"
-        raise PipelineError(msg)
-    return range_of(inputs.head().offsetRange())
-
-
-def range_of(offsets: Any) -> Range:
-    """By one call: each lane of each batch has its range asked for, one after the other."""
-    written = WRITTEN.fullmatch(offsets.toString())
-    if written is None:
-        return Range(offsets.topicPartition().partition(), offsets.fromOffset(), offsets.untilOffset())
-    return Range(*map(int, written.groups()))

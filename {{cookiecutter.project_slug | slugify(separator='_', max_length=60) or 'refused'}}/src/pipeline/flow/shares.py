@@ -10,10 +10,10 @@ read off the very partitions that Spark will run, never assumed.
 from __future__ import annotations
 
 import json
-from typing import TYPE_CHECKING
+from functools import cache
+from typing import TYPE_CHECKING, Any
 
 from pipeline.flow.ranges import items, rdd_of
-from pipeline.flow.source import frame_over
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -32,14 +32,19 @@ def tasks_for(ranges: Sequence[Range], slots: int) -> int:
     return min(len(ranges), max(slots, offsets // OFFSETS))
 
 
-def shared(rows: DataFrame, tasks: int) -> tuple[DataFrame, list[list[int]]]:
+def shared(rows: DataFrame, tasks: int) -> tuple[Any, list[list[int]]]:
     """The same rows by so many tasks at most; and of each task the places of its ranges, in their order."""
     rdd = rdd_of(rows)
     places = [[place] for place in range(rdd.getNumPartitions())]
     if tasks < len(places):
-        jvm = rows.sparkSession.sparkContext._jvm  # noqa: SLF001
-        rdd = rdd.coalesce(tasks, False, jvm.scala.Option.empty(), None)
-        written = jvm.java.util.Arrays.toString
+        none, written = _java(rows.sparkSession.sparkContext._jvm)  # noqa: SLF001
+        rdd = rdd.coalesce(tasks, False, none, None)
         made = items(rows.sparkSession, rdd.partitions())
         places = [json.loads(written(partition.parentsIndices())) for partition in made]
-    return frame_over(rdd, rows), places
+    return rdd, places
+
+
+@cache
+def _java(jvm: Any) -> tuple[Any, Any]:
+    """Nothing, as Scala has it, and how Java writes an array of numbers; found once."""
+    return jvm.scala.Option.empty(), jvm.java.util.Arrays.toString

@@ -24,13 +24,12 @@ from pipeline.flow.outputs import HEADERS_TYPE
 from pipeline.flow.part import part_body
 from pipeline.flow.planned import check_all, planned, state_of
 from pipeline.flow.recipe import code_of, settings_of
-from pipeline.flow.report_rows import REPORT_SCHEMA
+from pipeline.flow.report_rows import REPORT_SCHEMA, reports_in
 from pipeline.flow.source import KEY, SOURCE, records
 from pipeline.flow.source import batch as batch_of
 from pipeline.flow.spread import each_of, nothing_of, records_of, results_of, to_lanes
 from pipeline.flow.usercode import apply, results
 from pipeline.flow.window_dedup import distinct, first_copies, identified
-from pipeline.lanes.report import LaneReport
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Mapping
@@ -39,6 +38,7 @@ if TYPE_CHECKING:
 
     from pipeline.flow.batch import Lanes
     from pipeline.flow.codec import Codec
+    from pipeline.lanes.report import LaneReport
     from pipeline.lanes.token import Planned
     from pipeline.settings import Settings
 
@@ -98,7 +98,7 @@ class Shuffled:
         with watermark(spark.sparkContext, plan.watermark_ms):
             items = self._items(batch, plan)
             written = to_lanes(items, len(tasks)).mapInArrow(part_body(tasks), REPORT_SCHEMA)
-            reports = [LaneReport.from_text(row["report"], bytes(row["record"])) for row in written.collect()]
+            reports = reports_in(bytes(row["reports"]) for row in written.collect())
         check_reports(reports, len(tasks), batch_id)
         return reports
 

@@ -130,9 +130,10 @@ class Columns:
     def written(self) -> dict[str, Any]:
         """As they are stored: differences from range to range, which are small, as packed numbers."""
         before = np.concatenate(([0], self.lasts))[: len(self.lasts)]
+        starts, rises = self._producer_starts(), np.diff(self.txns, prepend=0)
         steps = {
-            "txns": np.where(self._producer_starts(), self.txns, np.diff(self.txns, prepend=0)),
-            "firsts": np.where(self._txn_starts(), self.firsts, self.firsts - before),
+            "txns": np.where(starts, self.txns, rises),
+            "firsts": np.where(starts | (rises != 0), self.firsts, self.firsts - before),
             "lasts": self.lasts - self.firsts,
         }
         numbers = {name: getattr(self, name) + (name in RAISED) for name in NUMBERS}
@@ -143,11 +144,6 @@ class Columns:
         """Which ranges are the first of a producer."""
         starts = np.zeros(len(self.txns), bool)
         starts[_bounds(self.range_counts)[:-1][self.range_counts > 0]] = True
-        return starts
-
-    def _txn_starts(self) -> NDArray[np.bool_]:
-        """Which ranges are the first of a transaction."""
-        starts: NDArray[np.bool_] = self._producer_starts() | (np.diff(self.txns, prepend=-1) != 0)
         return starts
 
 

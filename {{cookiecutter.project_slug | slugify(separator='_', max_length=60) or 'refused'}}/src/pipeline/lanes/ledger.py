@@ -159,7 +159,7 @@ def _columns_of(held: dict[str, Recent]) -> Columns:
         recent.trim()
     numbers = [(r.epoch, r.floor_txn, r.floor_seq, len(r.txns), len(r.digests)) for r in held.values()]
     flat = (
-        np.frombuffer(b"".join(getattr(recent, name).tobytes() for recent in held.values()), np.int64)
+        np.frombuffer(b"".join(getattr(recent, name) for recent in held.values()), np.int64)
         for name in ("txns", "firsts", "lasts", "digests")
     )
     return Columns(list(held), *np.array(numbers, np.int64).reshape(-1, 5).T, *flat)

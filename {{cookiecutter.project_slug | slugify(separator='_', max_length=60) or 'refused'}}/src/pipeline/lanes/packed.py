@@ -24,8 +24,9 @@ def packed(numbers: NDArray[np.uint64]) -> bytes:
     if not len(large):  # most columns
         return numbers.astype(np.uint8).tobytes()
     lengths = np.ones(len(numbers), np.int64)
-    for place in range(1, MOST_BYTES):
-        lengths[large] += numbers[large] >= np.uint64(1 << (BITS * place))
+    values = numbers[large]
+    for place in range(1, -(-int(values.max()).bit_length() // BITS)):
+        lengths[large] += values >= np.uint64(1 << (BITS * place))
     starts = lengths.cumsum() - lengths
     out = np.empty(int(lengths.sum()), np.uint8)
     out[starts] = (numbers & np.uint64(MORE - 1)).astype(np.uint8) | np.where(lengths > 1, MORE, 0).astype(np.uint8)

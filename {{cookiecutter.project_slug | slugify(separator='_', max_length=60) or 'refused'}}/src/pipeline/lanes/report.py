@@ -6,11 +6,10 @@ adds, never lowers) counts nothing twice, however often a task was repeated.
 
 from __future__ import annotations
 
-import json
 import time
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import TYPE_CHECKING, Any, Protocol
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Protocol
 
 import numpy as np
 
@@ -116,16 +115,3 @@ class LaneReport:
         """On the driver: end the job for the reason the task gave."""
         if self.stop:
             raise STOPS[self.stop](self.stop_message)
-
-    def as_text(self) -> str:
-        """Everything but the record, for the way to the driver."""
-        values = asdict(self)
-        del values["record"]
-        return json.dumps(values)
-
-    @classmethod
-    def from_text(cls, text: str, record: bytes) -> LaneReport:
-        """Rebuild the report on the driver."""
-        values: dict[str, Any] = json.loads(text)
-        commits = [Commit(**commit) for commit in values.pop("commits")]
-        return cls(record=record, commits=commits, **values)

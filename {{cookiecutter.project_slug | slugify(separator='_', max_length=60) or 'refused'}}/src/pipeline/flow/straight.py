@@ -1,0 +1,175 @@
+"""The lane writer's tasks straight over the rows of a stream's batch, without a plan of their own.
+
+To describe `mapInArrow` over the batch, to have that planned, and to collect its rows takes as long as a small batch
+spends in its lanes; and rows that cross by way of a plan are copied once more. What such a plan runs in the end is made
+of a few parts of Spark's, which are put together here. They are no API: where a version of Spark has others, a batch is
+described as ever.
+
+Guarantee: the same tasks over the same rows, by the same workers; each gives one result.
+"""
+
+from __future__ import annotations
+
+import sys
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+from py4j.protocol import Py4JError, Py4JJavaError
+from pyspark.serializers import CloudPickleSerializer
+from pyspark.sql.udf import _wrap_function
+from pyspark.util import PythonEvalType
+
+from pipeline.errors import SafeStop
+from pipeline.flow.crossing import ROWS, as_it_comes, map_pieces
+from pipeline.flow.ranges import items
+from pipeline.flow.report_rows import REPORT_SCHEMA
+from pipeline.flow.source import frame_over
+from pipeline.lanes.rows import COLUMNS
+
+if TYPE_CHECKING:
+    from collections.abc import Callable, Iterator, Mapping
+    from pathlib import Path
+
+    from pyspark import SparkContext
+    from pyspark.sql import DataFrame
+
+    Body = Callable[[Iterator[Any]], Iterator[Any]]
+
+# Spark knows a function by a number, for its profiler. One beyond 32 bits: Java would get any other as another type.
+NUMBER = 2**32
+# What is larger goes to the workers by other ways (Spark's own bound is a MiB).
+SMALL_BYTES = 1_000_000
+# How Spark lays a row out: in words, two of them before the first value.
+WORD_BYTES = 8
+HEAD_BYTES = 2 * WORD_BYTES
+
+
+class Straight:
+    """How the batches of one stream go; what stays the same from one to the next is made with the first."""
+
+    def __init__(self) -> None:
+        """Nothing is known before the first batch."""
+        self._parts: _Parts | None = None
+        self._other = False  # this version of Spark has other parts
+
+    def collected(
+        self, batch: DataFrame, rdd: Any, body: Body, settings: Mapping[str, str], by: Path
+    ) -> list[bytes] | None:
+        """What the tasks over a batch's rows give, handed over by a file; nothing, and none has run, where it cannot.
+
+        `rdd` has the rows, in as many partitions as there are to be tasks.
+        """
+        if self._parts is None and not self._other:
+            try:
+                self._parts = _Parts(batch, rdd)
+            except (Py4JError, TypeError):  # py4j takes a class that is not there for a package, which cannot be called
+                self._other = True
+        return None if self._parts is None else self._parts.collected(rdd, body, settings, by)
+
+
+class _Parts:
+    """What the tasks of a stream are made of."""
+
+    def __init__(self, batch: DataFrame, rdd: Any) -> None:
+        """Take them off a plan for rows like these, and put them together once; raises what Java does without them."""
+        self._spark = batch.sparkSession
+        self._context: SparkContext = self._spark.sparkContext
+        jvm: Any = self._context._jvm  # noqa: SLF001  none of this has a Python face
+        described = map_pieces(frame_over(rdd, batch), _as_they_are, REPORT_SCHEMA, COLUMNS)
+        plan = described._jdf.queryExecution().executedPlan()  # noqa: SLF001
+        function = plan.func().func()
+        self._surroundings = (
+            function.envVars(),
+            function.pythonIncludes(),
+            function.pythonExec(),
+            function.pythonVer(),
+            function.broadcastVars(),
+            function.accumulator(),
+        )
+        self._function_of = jvm.org.apache.spark.api.python.SimplePythonFunction
+        self._chained = jvm.org.apache.spark.api.python.ChainedPythonFunctions
+        self._pair = jvm.scala.Tuple2
+        self._one = jvm.java.util.Collections.singletonList
+        self._listed = jvm.org.apache.spark.api.python.PythonUtils.toSeq
+        self._tasks_of = jvm.org.apache.spark.sql.execution.python.MapInBatchEvaluatorFactory
+        self._columns = plan.output(), batch._jdf.schema()  # noqa: SLF001  of the results, of the rows
+        conf = self._spark._jsparkSession.sessionState().conf()  # noqa: SLF001
+        artifacts = jvm.org.apache.spark.JobArtifactSet.getCurrentJobArtifactState()
+        self._told = (
+            PythonEvalType.SQL_MAP_ARROW_ITER_UDF,
+            conf.sessionLocalTimeZone(),
+            conf.arrowUseLargeVarTypes(),
+            jvm.org.apache.spark.sql.execution.python.ArrowPythonRunner.getPythonRunnerConfMap(conf),
+            plan.pythonMetrics(),
+            jvm.scala.Option.apply(artifacts.get().uuid() if artifacts.isDefined() else None),
+        )
+        self._kind = rdd.elementClassTag()
+        self._file_of = jvm.java.io.FileOutputStream
+        self._over(rdd, _as_they_are, 1)
+
+    def collected(self, rdd: Any, body: Body, settings: Mapping[str, str], by: Path) -> list[bytes]:
+        """What the tasks give: one row each, since Spark hands the next one over in the same place."""
+        with _told(self._context, settings):
+            found = self._over(rdd, body, int(settings[ROWS])).collect()
+        rows = items(self._spark, found)
+        try:
+            return self._read(rows, by)
+        except (Py4JJavaError, OSError):  # on a full disk, say
+            return [bytes(row.getBinary(0)) for row in rows]
+
+    def _read(self, rows: list[Any], by: Path) -> list[bytes]:
+        """By a file: py4j takes 40 ms for any answer of more than 8 KB, until the system acknowledges its beginning."""
+        out = self._file_of(str(by))
+        try:
+            for row in rows:
+                row.writeToStream(out, None)
+        finally:
+            out.close()
+        return values_of(by.read_bytes())
+
+    def _over(self, rdd: Any, body: Body, rows: int) -> Any:
+        """The tasks, which take so many rows at a time."""
+        functions = self._seq(self._pair(self._chained(self._seq(self._function(body))), NUMBER))
+        made, taken = self._columns
+        return rdd.mapPartitionsWithEvaluator(self._tasks_of(made, functions, taken, rows, *self._told), self._kind)
+
+    def _function(self, body: Body) -> Any:
+        command = CloudPickleSerializer().dumps((body, REPORT_SCHEMA))
+        if len(command) > SMALL_BYTES:
+            return _wrap_function(self._context, body, REPORT_SCHEMA)
+        return self._function_of(bytearray(command), *self._surroundings)
+
+    def _seq(self, item: Any) -> Any:
+        return self._listed(self._one(item))
+
+
+def _as_they_are(batches: Iterator[Any]) -> Iterator[Any]:
+    """In place of the writer, to see whether a function can be run."""
+    return batches
+
+
+def values_of(data: bytes) -> list[bytes]:
+    """The values of Spark's rows, one each: a word for what is null, one for its length and place, then the value."""
+    values, at = [], 0
+    while at < len(data):
+        length = int.from_bytes(data[at + 8 : at + 12], sys.byteorder)
+        begin = at + int.from_bytes(data[at + 12 : at + 16], sys.byteorder)
+        if any(data[at : at + 8]) or begin != at + HEAD_BYTES or begin + length > len(data):
+            msg = "the tasks' reports came in a form that is not known; is this another Spark version?"
+            raise SafeStop(msg)
+        values.append(data[begin : begin + length])
+        at = begin + -(-length // WORD_BYTES) * WORD_BYTES
+    return values
+
+
+@contextmanager
+def _told(context: SparkContext, settings: Mapping[str, str]) -> Iterator[None]:
+    """Tell the tasks of this thread's jobs; the stream has told them all the rest of what its session has set."""
+    changed = [name for name, usual in as_it_comes().items() if settings[name] != usual]
+    for name in changed:
+        context.setLocalProperty(name, settings[name])
+    try:
+        yield
+    finally:
+        for name in changed:
+            context.setLocalProperty(name, as_it_comes()[name])
