@@ -28,7 +28,7 @@ SPARED = "from pipeline.flow.spared import spare_tasks; spare_tasks()"
 def pages(before: str) -> int:
     """Return how many pages the system hands out for them."""
     done = subprocess.run(
-        [sys.executable, "-c", COLUMNS.format(before=before)], capture_output=True, text=True, check=True
+        [sys.executable, "-c", COLUMNS.format(before=before)], capture_output=True, text=True, check=True, timeout=120
     )
     return int(done.stdout)
 

@@ -101,7 +101,7 @@ def write_batch(
     settings = told_for(ranges, lanes.row_bytes) if rows is None else as_it_comes()
     packed = None
     if straight is not None:
-        packed = straight.collected(batch, rdd, body, settings, Path(lanes.task.stop_file).with_name("reports"))
+        packed = straight.collected(made, rdd, body, settings, Path(lanes.task.stop_file).with_name("reports"))
     if packed is None:
         with told(batch.sparkSession, settings):
             written = map_pieces(frame_over(rdd, made), body, REPORT_SCHEMA, COLUMNS).collect()

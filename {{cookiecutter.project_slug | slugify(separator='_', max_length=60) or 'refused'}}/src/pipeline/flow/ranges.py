@@ -26,8 +26,8 @@ ROWS_AS_GIVEN = "LogicalRDD"
 TO_RANGE = {SOURCE_RDD: ("inputPartitions", "head", "offsetRange"), BATCH_RDD: ("offsetRange",)}
 TO_COUNT = ("inputPartitions", "size")
 TO_NUMBERS = (("topicPartition", "partition"), ("fromOffset",), ("untilOffset",))
-# How that is asked for, by the kind of source, for as long as its Spark runs.
-_ASKED: WeakKeyDictionary[SparkContext, dict[str, tuple[Each | None, list[Each]]]] = WeakKeyDictionary()
+# How that is asked for, for as long as its Spark runs.
+_ASKED: WeakKeyDictionary[SparkContext, dict[tuple[str, ...], Each]] = WeakKeyDictionary()
 
 
 class Range(NamedTuple):
@@ -46,22 +46,21 @@ def ranges_of(batch: DataFrame) -> list[Range]:
 
 def ranges_in(context: SparkContext, name: str, partitions: Any) -> list[Range]:
     """What a list of partitions of the source tells."""
-    known = _ASKED.setdefault(context, {})
-    if name not in known:
-        if partitions.isEmpty():
-            return []
-        known[name] = _asked(context, name, partitions)
-    count, numbers = known[name]
-    if count is not None and set(counts := count.of(partitions)) - {1}:
+    if partitions.isEmpty():
+        return []
+    if name == SOURCE_RDD and set(counts := _told_by(context, partitions, TO_COUNT)) - {1}:
         msg = f"tasks of the batch read {counts} ranges instead of one each; is this another Spark version?"
         raise PipelineError(msg)
-    return list(map(Range, *(number.of(partitions) for number in numbers)))
+    numbers = [_told_by(context, partitions, TO_RANGE[name] + step) for step in TO_NUMBERS]
+    return list(map(Range, *numbers))
 
 
-def _asked(context: SparkContext, name: str, partitions: Any) -> tuple[Each | None, list[Each]]:
-    first = partitions.get(0)
-    count = Each(context, first, TO_COUNT) if name == SOURCE_RDD else None
-    return count, [Each(context, first, TO_RANGE[name] + step) for step in TO_NUMBERS]
+def _told_by(context: SparkContext, partitions: Any, steps: tuple[str, ...]) -> list[int]:
+    """What each partition answers; how to ask is found out once."""
+    known = _ASKED.setdefault(context, {})
+    if steps not in known:
+        known[steps] = Each(context, partitions.get(0), steps)
+    return known[steps].of(partitions)
 
 
 def items(spark: SparkSession, array: Any) -> list[Any]:

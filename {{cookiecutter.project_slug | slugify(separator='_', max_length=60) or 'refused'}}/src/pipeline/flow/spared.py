@@ -20,11 +20,11 @@ from pipeline.flow.prompt import read_promptly
 SWITCH_SECONDS = 0.0005
 # As it comes, glibc gives large arrays back to the system when they are freed, and has the next ones handed out page by
 # page: two thirds of the time of all that numpy does with a ledger. So it is told to keep some megabytes.
-KEPT_BYTES = 32 * 1024 * 1024
+MIB = 1024 * 1024
 MALLOC = {
-    -3: KEPT_BYTES,  # M_MMAP_THRESHOLD: what is smaller comes from an arena
-    -1: KEPT_BYTES,  # M_TRIM_THRESHOLD: so much may lie free in each
-    -2: 4 * 1024 * 1024,  # M_TOP_PAD: by so much one grows
+    -3: 4 * MIB,  # M_MMAP_THRESHOLD: what is larger is given back all the same
+    -1: 32 * MIB,  # M_TRIM_THRESHOLD: so much may lie free at the top of an arena
+    -2: 4 * MIB,  # M_TOP_PAD: by so much one grows
     -8: 4,  # M_ARENA_MAX: so many there are
 }
 

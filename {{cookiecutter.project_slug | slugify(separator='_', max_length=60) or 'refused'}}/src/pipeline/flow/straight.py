@@ -14,12 +14,11 @@ import sys
 from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError, Py4JJavaError
+from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
-from pyspark.sql.udf import _wrap_function
 from pyspark.util import PythonEvalType
 
-from pipeline.errors import SafeStop
 from pipeline.flow.crossing import ROWS, as_it_comes, map_pieces
 from pipeline.flow.ranges import items
 from pipeline.flow.report_rows import REPORT_SCHEMA
@@ -37,11 +36,10 @@ if TYPE_CHECKING:
 
 # Spark knows a function by a number, for its profiler. One beyond 32 bits: Java would get any other as another type.
 NUMBER = 2**32
-# What is larger goes to the workers by other ways (Spark's own bound is a MiB).
-SMALL_BYTES = 1_000_000
-# How Spark lays a row out: in words, two of them before the first value.
+# How Spark lays a row out: in words, two of them before the first value; the second holds its place and its length.
 WORD_BYTES = 8
 HEAD_BYTES = 2 * WORD_BYTES
+LENGTH_BITS = 32
 
 
 class Straight:
@@ -62,7 +60,7 @@ class Straight:
         if self._parts is None and not self._other:
             try:
                 self._parts = _Parts(batch, rdd)
-            except (Py4JError, TypeError):  # py4j takes a class that is not there for a package, which cannot be called
+            except (Py4JError, PySparkException, TypeError):  # a class that is not there is a package to py4j
                 self._other = True
         return None if self._parts is None else self._parts.collected(rdd, body, settings, by)
 
@@ -114,7 +112,7 @@ class _Parts:
         rows = items(self._spark, found)
         try:
             return self._read(rows, by)
-        except (Py4JJavaError, OSError):  # on a full disk, say
+        except (Py4JError, OSError, ValueError):  # on a full disk, say: one by one, since the lanes have committed
             return [bytes(row.getBinary(0)) for row in rows]
 
     def _read(self, rows: list[Any], by: Path) -> list[bytes]:
@@ -125,18 +123,20 @@ class _Parts:
                 row.writeToStream(out, None)
         finally:
             out.close()
-        return values_of(by.read_bytes())
+        values = values_of(by.read_bytes())
+        if len(values) != len(rows):
+            msg = f"{len(values)} values of {len(rows)} rows"
+            raise ValueError(msg)
+        return values
 
     def _over(self, rdd: Any, body: Body, rows: int) -> Any:
-        """The tasks, which take so many rows at a time."""
+        """The tasks. This version of Spark does not read `rows` here, but of what its tasks are told."""
         functions = self._seq(self._pair(self._chained(self._seq(self._function(body))), NUMBER))
         made, taken = self._columns
         return rdd.mapPartitionsWithEvaluator(self._tasks_of(made, functions, taken, rows, *self._told), self._kind)
 
     def _function(self, body: Body) -> Any:
         command = CloudPickleSerializer().dumps((body, REPORT_SCHEMA))
-        if len(command) > SMALL_BYTES:
-            return _wrap_function(self._context, body, REPORT_SCHEMA)
         return self._function_of(bytearray(command), *self._surroundings)
 
     def _seq(self, item: Any) -> Any:
@@ -149,14 +149,15 @@ def _as_they_are(batches: Iterator[Any]) -> Iterator[Any]:
 
 
 def values_of(data: bytes) -> list[bytes]:
-    """The values of Spark's rows, one each: a word for what is null, one for its length and place, then the value."""
+    """The values of Spark's rows, one each; a ValueError if that is not how they are laid out."""
     values, at = [], 0
     while at < len(data):
-        length = int.from_bytes(data[at + 8 : at + 12], sys.byteorder)
-        begin = at + int.from_bytes(data[at + 12 : at + 16], sys.byteorder)
-        if any(data[at : at + 8]) or begin != at + HEAD_BYTES or begin + length > len(data):
-            msg = "the tasks' reports came in a form that is not known; is this another Spark version?"
-            raise SafeStop(msg)
+        begin = at + HEAD_BYTES
+        nulls, second = data[at : at + WORD_BYTES], int.from_bytes(data[at + WORD_BYTES : begin], sys.byteorder)
+        place, length = second >> LENGTH_BITS, second & ((1 << LENGTH_BITS) - 1)
+        if any(nulls) or place != HEAD_BYTES or begin + length > len(data):
+            msg = f"no row of one value at byte {at}"
+            raise ValueError(msg)
         values.append(data[begin : begin + length])
         at = begin + -(-length // WORD_BYTES) * WORD_BYTES
     return values
