@@ -34,13 +34,13 @@ if TYPE_CHECKING:
 
     from pyspark.sql import DataFrame
 
+    from pipeline.flow.crossing import Body
     from pipeline.flow.straight import Straight
     from pipeline.lanes.kept import Kept
     from pipeline.lanes.report import LaneReport
     from pipeline.lanes.task import LaneTask
 
     RunShare = Callable[[list[LaneTask], Iterator[Any]], list[LaneReport]]
-    Body = Callable[[Iterator[Any]], Iterator[Any]]
 
 # A record that is handed over travels with every task of the batch; a larger one is kept in a file for its own task.
 HAND_OVER_BYTES = 16_384

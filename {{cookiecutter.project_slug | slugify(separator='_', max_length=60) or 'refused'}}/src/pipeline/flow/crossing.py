@@ -15,11 +15,14 @@ from pyspark.util import PythonEvalType
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
+    from contextlib import AbstractContextManager
 
     from pyspark.sql import SparkSession
     from pyspark.sql.types import StructType
 
     from pipeline.flow.ranges import Range
+
+    Body = Callable[[Iterator[Any]], Iterator[Any]]  # what a task does with its pieces
 
 # Rows in a piece. A record may have a megabyte: few, until it is known that they have not. More than many gain nothing.
 ROWS = "spark.sql.execution.arrow.maxRecordsPerBatch"
@@ -49,23 +52,26 @@ def told_for(ranges: Iterable[Range], row_bytes: int) -> dict[str, str]:
     return {ROWS: str(rows_in_a_piece(row_bytes)), CODE: code}
 
 
-@contextmanager
-def told(spark: SparkSession, settings: Mapping[str, str]) -> Iterator[None]:
+def told(spark: SparkSession, settings: Mapping[str, str]) -> AbstractContextManager[None]:
     """Tell Spark, for what it plans and runs meanwhile."""
+    return telling(spark.conf.set, settings)
+
+
+@contextmanager
+def telling(tell: Callable[[str, str], None], settings: Mapping[str, str]) -> Iterator[None]:
+    """Tell what is not as it comes, and take it back."""
     usual = as_it_comes()
     changed = {name: value for name, value in settings.items() if value != usual[name]}
     for name, value in changed.items():
-        spark.conf.set(name, value)
+        tell(name, value)
     try:
         yield
     finally:
         for name in changed:
-            spark.conf.set(name, usual[name])
+            tell(name, usual[name])
 
 
-def map_pieces(
-    frame: DataFrame, function: Callable[[Iterator[Any]], Iterator[Any]], schema: StructType, columns: Iterable[str]
-) -> DataFrame:
+def map_pieces(frame: DataFrame, function: Body, schema: StructType, columns: Iterable[str]) -> DataFrame:
     """As `mapInArrow`, which asks Java for the frame's columns, for each of them, and for the meaning of a schema."""
     made = pandas_udf(function, schema, PythonEvalType.SQL_MAP_ARROW_ITER_UDF)
     used = made(*map(col, columns))

@@ -24,8 +24,9 @@ from pipeline.lanes.shuffled import Part, ShuffledWriter
 from pipeline.lanes.sizes import too_large
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
 
+    from pipeline.flow.crossing import Body
     from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable
     from pipeline.settings import Settings
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 PART_COLUMNS = ("lane", "kind", "partition", "offset", "timestamp", "error", "outputs")
 
 
-def part_body(tasks: list[LaneTask]) -> Callable[[Iterator[Any]], Iterator[Any]]:
+def part_body(tasks: list[LaneTask]) -> Body:
     """The function that Spark runs in each task."""
 
     def write_part(batches: Iterator[Any]) -> Iterator[Any]:

@@ -83,7 +83,6 @@ class LanesPath:
         self._rows = rows_of(self._reference.bound(function), codec)
         # A function that reads tables is described in each batch, so that it sees them as they are then.
         self._described_once = False
-        self._straight = Straight()
 
     def check(self) -> None:
         """A transform keeps every row."""

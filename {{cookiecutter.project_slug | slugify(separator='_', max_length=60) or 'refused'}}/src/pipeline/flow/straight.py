@@ -11,7 +11,6 @@ Guarantee: the same tasks over the same rows, by the same workers; each gives on
 from __future__ import annotations
 
 import sys
-from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
@@ -19,20 +18,20 @@ from pyspark.errors import PySparkException
 from pyspark.serializers import CloudPickleSerializer
 from pyspark.util import PythonEvalType
 
-from pipeline.flow.crossing import ROWS, as_it_comes, map_pieces
+from pipeline.flow.crossing import ROWS, map_pieces, telling
 from pipeline.flow.ranges import items
 from pipeline.flow.report_rows import REPORT_SCHEMA
 from pipeline.flow.source import frame_over
 from pipeline.lanes.rows import COLUMNS
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator, Mapping
+    from collections.abc import Iterator, Mapping
     from pathlib import Path
 
     from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
-    Body = Callable[[Iterator[Any]], Iterator[Any]]
+    from pipeline.flow.crossing import Body
 
 # Spark knows a function by a number, for its profiler. One beyond 32 bits: Java would get any other as another type.
 NUMBER = 2**32
@@ -107,7 +106,8 @@ class _Parts:
 
     def collected(self, rdd: Any, body: Body, settings: Mapping[str, str], by: Path) -> list[bytes]:
         """What the tasks give: one row each, since Spark hands the next one over in the same place."""
-        with _told(self._context, settings):
+        # The stream has told its tasks all the rest of what its session has set.
+        with telling(self._context.setLocalProperty, settings):
             found = self._over(rdd, body, int(settings[ROWS])).collect()
         rows = items(self._spark, found)
         try:
@@ -161,16 +161,3 @@ def values_of(data: bytes) -> list[bytes]:
         values.append(data[begin : begin + length])
         at = begin + -(-length // WORD_BYTES) * WORD_BYTES
     return values
-
-
-@contextmanager
-def _told(context: SparkContext, settings: Mapping[str, str]) -> Iterator[None]:
-    """Tell the tasks of this thread's jobs; the stream has told them all the rest of what its session has set."""
-    changed = [name for name, usual in as_it_comes().items() if settings[name] != usual]
-    for name in changed:
-        context.setLocalProperty(name, settings[name])
-    try:
-        yield
-    finally:
-        for name in changed:
-            context.setLocalProperty(name, as_it_comes()[name])
