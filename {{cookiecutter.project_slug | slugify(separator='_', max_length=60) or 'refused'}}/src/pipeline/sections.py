@@ -38,7 +38,7 @@ class Source(Section):
     bootstrap: Bootstrap
     topic: TopicName
     start: StartText = "earliest"
-    max_offsets_per_trigger: int = Field(default=450_000, ge=1, le=1_000_000_000)
+    max_offsets_per_trigger: int = Field(default=0, ge=0, le=1_000_000_000)  # 0: as many as pay
     max_poll_records: int = Field(default=5_000, ge=1, le=100_000)
     new_partitions: Literal["stop", "provision"] = "stop"
 

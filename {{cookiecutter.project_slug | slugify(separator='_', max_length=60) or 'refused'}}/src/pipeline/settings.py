@@ -44,6 +44,10 @@ if TYPE_CHECKING:
 
     from pydantic_core import ErrorDetails
 
+# A batch as large as it pays, if nothing is said: a lane costs the same in each, so more lanes have more of it. Each
+# lane commits by itself, chunk by chunk, so readers and memory do not feel it; but the driver hears of it at its end.
+MOST_OFFSETS, MOST_OF_A_LANE, MOST_OF_ALL = 450_000, 56_250, 3_600_000
+
 
 class Settings(Section):
     """Everything, frozen."""
@@ -83,6 +87,14 @@ class Settings(Section):
     def shuffled(self) -> bool:
         """Whether results come from a shuffle, and progress is a token: see `lanes/token.py`."""
         return self.flow.path == "windows" or self.dedup.strategy == "window"
+
+    def most_offsets(self, lanes: int) -> int:
+        """How many offsets of all lanes a batch has at most."""
+        if self.source.max_offsets_per_trigger:
+            return self.source.max_offsets_per_trigger
+        if self.shuffled or self.delivery.atomicity == "batch":  # no chunks: transactions grow with it
+            return MOST_OFFSETS
+        return min(max(MOST_OFFSETS, MOST_OF_A_LANE * lanes), MOST_OF_ALL)
 
     @property
     def upstream_dedup(self) -> str:

@@ -93,7 +93,7 @@ def test_settings_are_frozen() -> None:
         ({"source__start": "early"}, "source.start", "'early'", "must be earliest, latest, a time with its zone"),
         ({"source__start": "time:2026-01-31"}, "source.start", "'time:2026-01-31'", "with its zone"),
         ({"source__start": 'offsets:{"0": -1}'}, "source.start", "'offsets:{\"0\": -1}'", 'offsets:{"0": 42, "1": 17}'),
-        ({"source__max_offsets_per_trigger": 0}, "source.max_offsets_per_trigger", "0", "must be at least 1"),
+        ({"source__max_offsets_per_trigger": -1}, "source.max_offsets_per_trigger", "-1", "must be at least 0"),
         (
             {"source__max_offsets_per_trigger": 10**30},
             "source.max_offsets_per_trigger",
@@ -496,3 +496,19 @@ def test_every_number_has_a_range_and_every_time_and_size_its_unit() -> None:
 def test_every_default_obeys_its_own_rule() -> None:
     settings = build(values())
     assert Settings.model_validate(settings.model_dump()) == settings
+
+
+@pytest.mark.parametrize(
+    ("lanes", "most"), [(1, 450_000), (8, 450_000), (9, 506_250), (64, 3_600_000), (1_000, 3_600_000)]
+)
+def test_a_batch_is_larger_the_more_lanes_share_it(lanes: int, most: int) -> None:
+    assert build(values()).most_offsets(lanes) == most
+
+
+@pytest.mark.parametrize("changed", [{"delivery__atomicity": "batch"}, SHUFFLED, WINDOWS])
+def test_a_batch_that_is_not_cut_into_chunks_is_no_larger_for_more_lanes(changed: dict[str, Any]) -> None:
+    assert build(values(**changed)).most_offsets(64) == 450_000
+
+
+def test_a_batch_has_no_more_than_was_said() -> None:
+    assert build(values(source__max_offsets_per_trigger=7)).most_offsets(64) == 7

@@ -56,7 +56,7 @@ def stream(spark: SparkSession, settings: Settings, next_offsets: Mapping[int, i
         **options(settings),
         assign=json.dumps({topic: sorted(next_offsets)}),
         startingOffsets=json.dumps({topic: {str(partition): offset for partition, offset in next_offsets.items()}}),
-        maxOffsetsPerTrigger=str(settings.source.max_offsets_per_trigger),
+        maxOffsetsPerTrigger=str(settings.most_offsets(len(next_offsets))),
     )
     return reader.load()
 

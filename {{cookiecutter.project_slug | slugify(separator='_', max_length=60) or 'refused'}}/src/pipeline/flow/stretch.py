@@ -57,9 +57,9 @@ class Stretch:
                 raise SafeStop(msg)
 
     def next_ranges(self, next_offsets: Mapping[int, int]) -> dict[int, tuple[int, int]]:
-        """The next batch: `source.max_offsets_per_trigger` in all, shared by what each partition has left."""
+        """The next batch: as many in all as a batch of the stream has, shared by what each partition has left."""
         left = {lane: self.until[lane] - offset for lane, offset in next_offsets.items() if offset < self.until[lane]}
-        most = min(self.settings.source.max_offsets_per_trigger, sum(left.values()))
+        most = min(self.settings.most_offsets(len(next_offsets)), sum(left.values()))
         share = most / max(sum(left.values()), 1)
         return {
             lane: (next_offsets[lane], next_offsets[lane] + min(count, max(int(count * share), 1)))
