@@ -1,9 +1,9 @@
 """`python -m bench.growth`: what more lanes, more producers and more records do to speed and memory.
 
     python -m bench.growth                      about 80 s: up to 64 lanes, 20,000 producers, 300,000 records
-    python -m bench.growth --long 1             about an hour: up to 100,000 producers, 20,000,000 records
+    python -m bench.growth --long 1             about an hour: 100,000 producers, 20,000,000 records, batches as shipped
 
-Each series changes one thing and keeps the total the same. The time from the end of a batch to the end of the next is
+Each series changes one thing and keeps the rest the same. The time from the end of a batch to the end of the next is
 fitted as a * records + b * lanes + c, by least squares over batches of several sizes and numbers of lanes; how far it
 is off is told. Memory is of the longest run: Java process and Python workers, at every fifth of a second. Jobs run one
 after the other in one Spark, and each output is read back: lost and duplicated must be 0.
@@ -19,9 +19,11 @@ from typing import TYPE_CHECKING, Any
 from bench.figures import fit
 from bench.inside import Lap, app, run, spark_kept
 from bench.machine import Sampler, flatness
+from bench.peer import sections
 from bench.stage import Stage, alone
 from bench.tables import Column, number, table
 from bench.workload import Workload, delete, exact, fill
+from pipeline.settings import build
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -34,7 +36,7 @@ class Scale:
     """How far the series go."""
 
     lanes: tuple[int, ...]
-    batches: tuple[int, ...]
+    batches: tuple[int, ...]  # 0: as large as they are as shipped
     laps: int
     producers: tuple[int, ...]
     producer_records: int
@@ -43,10 +45,12 @@ class Scale:
     record_batch: int
 
 
+AS_SHIPPED = 0
+SHIPPED_LAPS = 3  # of batches that are large enough
 QUICK = Scale((1, 8, 64), (2_000, 20_000), 5, (16, 1_600, 20_000), 100_000, 20_000, (100_000, 300_000), 50_000)
 LONG = Scale(
     (1, 4, 16, 64),
-    (2_000, 20_000, 200_000),
+    (2_000, 20_000, 200_000, AS_SHIPPED),
     8,
     (16, 1_600, 16_000, 100_000),
     1_000_000,
@@ -69,15 +73,22 @@ def measure(stage: Stage, long: int = 0) -> dict[str, Any]:
 
 
 def by_lanes(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], list[Lap]]:
-    """The same total over more and more lanes, in batches of each size; the rate is that of the largest."""
+    """More and more lanes, in batches of each size."""
     rows, laps = [], []
     for lanes in scale.lanes:
-        for batch in scale.batches:
-            done = relayed(stage, Workload(lanes), (scale.laps + 1) * batch, batch)
+        for size in scale.batches:
+            batch, count = (size, scale.laps) if size else (shipped(stage, lanes), SHIPPED_LAPS)
+            done = relayed(stage, Workload(lanes), (count + 1) * batch, size)
             laps += done.laps
             rows.append({"lanes": lanes, "batch": batch, "rate": done.rate, "batch_ms": median_ms(done.laps)})
             stage.say(f"growth: {lanes} lanes, batches of {batch:,}: {done.rate:,.0f} records/s")
     return rows, laps
+
+
+def shipped(stage: Stage, lanes: int) -> int:
+    """How large a batch of so many lanes is, as shipped."""
+    given = {"BOOTSTRAP": stage.bootstrap, "IN_TOPIC": "in", "OUT_TOPIC": "out", "STATE_DIR": str(stage.folder)}
+    return build(sections(given)).most_offsets(lanes)
 
 
 def by_producers(stage: Stage, scale: Scale) -> list[dict[str, Any]]:

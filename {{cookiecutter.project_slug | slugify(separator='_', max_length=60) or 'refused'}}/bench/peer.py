@@ -2,6 +2,9 @@
 
 It relays IN_TOPIC to OUT_TOPIC, deduplicated by the identity headers, with the settings as shipped, until SIGTERM. The
 environment says what and where: BOOTSTRAP, IN_TOPIC, OUT_TOPIC, PARTITIONS, STATE_DIR; PIPELINE_... is any setting.
+
+But for one: a repeat is told by its id alone (`dedup.hashes` is 0), as by the other systems. As shipped, a repeat with
+other bytes is a conflict, which is read again and kept as a dead letter: work that none of them does.
 """
 
 from __future__ import annotations
@@ -45,9 +48,9 @@ def sections(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
 
 
 def settings_text(environ: Mapping[str, str]) -> str:
-    """The same as a file."""
+    """The same as a file, with repeats told by their ids alone."""
     lines = []
-    for section, values in sections(environ).items():
+    for section, values in (sections(environ) | {"dedup": {"hashes": 0}}).items():
         lines += [f"[{section}]", *(f"{name} = {json.dumps(value)}" for name, value in values.items())]
     return "\n".join(lines)
 

@@ -56,9 +56,6 @@ COMPILER = (
 PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 # Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
 SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048
-# Spark keeps a consumer for each lane. At 64, as it comes, it closes the oldest ones for each that it takes: those that
-# come next, so that with as many lanes each is made anew in every batch. Idle ones are closed after five minutes anyway.
-CONSUMERS = "10000"
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -92,7 +89,6 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         .config("spark.sql.ansi.enabled", "false")
         .config("spark.sql.execution.arrow.maxBytesPerBatch", NO_BOUND)
         .config("spark.sql.streaming.stopTimeout", "10s")
-        .config("spark.kafka.consumer.cache.capacity", CONSUMERS)
         .config("spark.ui.enabled", "false")
         .config("spark.ui.showConsoleProgress", "false")
         # The text of each plan, which nobody reads without the UI: as short as it can be.
