@@ -74,15 +74,25 @@ def figures(columns: Columns) -> Figures:
     )
 
 
-def costs(columns: Columns, found: Figures | None = None) -> NDArray[np.int64]:
-    """What each producer takes in a lane record, at most."""
-    ids, spans, peaks = found or figures(columns)
+def kept_costs(columns: Columns, found: Figures) -> NDArray[np.int64]:
+    """What the ranges and hashes of each producer take."""
+    ids, spans, peaks = found
     ranges = columns.range_counts
     inner = ids - ranges
+    return range_costs(ranges, spans, peaks - inner, inner) + HASH_COST * columns.digest_counts
+
+
+def costs(columns: Columns) -> NDArray[np.int64]:
+    """What each producer takes in a lane record, at most."""
     names = np.fromiter((len(name.encode()) for name in columns.producer_ids), np.int64, len(columns))
-    return PRODUCER_COST + names + range_costs(ranges, spans, peaks - inner, inner) + HASH_COST * columns.digest_counts
+    return PRODUCER_COST + names + kept_costs(columns, figures(columns))
+
+
+def name_cost(producer_ids: list[str]) -> int:
+    """What these producers take, before anything is kept of them."""
+    return PRODUCER_COST * len(producer_ids) + len("".join(producer_ids).encode())
 
 
 def cost(columns: Columns) -> int:
     """What all of them take in a lane record, at most."""
-    return int(costs(columns).sum())
+    return int(kept_costs(columns, figures(columns)).sum()) + name_cost(columns.producer_ids)

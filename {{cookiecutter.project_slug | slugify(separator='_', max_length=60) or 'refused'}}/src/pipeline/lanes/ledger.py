@@ -8,24 +8,22 @@ at a time. An id is called fresh at most once. No Kafka, no Spark.
 from __future__ import annotations
 
 from collections import OrderedDict
-from functools import cached_property
 from typing import TYPE_CHECKING
 
 import numpy as np
 
 from pipeline.lanes.columns import Columns, ProducerState
-from pipeline.lanes.cost import PRODUCER_COST, costs, figures
+from pipeline.lanes.cost import PRODUCER_COST
 from pipeline.lanes.recent import Recent, Verdict
+from pipeline.lanes.standing import Standing
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Iterable
 
     from numpy.typing import NDArray
 
     from pipeline.lanes.identity import Identity
     from pipeline.sections import Dedup
-
-ITEM = 8  # bytes of a number in a column
 
 
 class Ledger:
@@ -37,20 +35,41 @@ class Ledger:
         Lower limits than before take effect with the next fresh id.
         """
         self._limits = limits
-        self._stored = _with_hashes(stored if isinstance(stored, Columns) else Columns.of(stored), limits.hashes)
-        self._places = {name: place for place, name in enumerate(self._stored.producer_ids)}
-        self._figures = figures(self._stored)
-        self._cost = int(costs(self._stored, self._figures).sum())
+        columns = stored if isinstance(stored, Columns) else Columns.of(stored)
+        self.take(Standing(_with_hashes(columns, limits.hashes)))
+
+    def take(self, standing: Standing) -> None:
+        """Remember this instead of what it did; none has more hashes than the limit."""
+        self._stored = standing
+        self._cost = standing.cost
+        # Stored producers with more than their highest id; each is taken once, since it has no more afterwards.
+        self._wide_before = self._stored.wide()
         self._held: dict[str, Recent] = {}
         # Those with a fresh id since, in the order of their last one; `_wide` holds those with more than one id.
         self._order: OrderedDict[str, Recent] = OrderedDict()
         self._wide: OrderedDict[str, Recent] = OrderedDict()
         self._newest: Recent | None = None
 
+    def standing(self) -> Standing:
+        """What it remembers, with all producers in columns."""
+        if self._held:
+            self.take(Standing(self.columns()))
+        return self._stored
+
     @property
     def size_bytes(self) -> int:
         """The cost that `ledger_bytes` bounds: no less than what it adds to the bytes of a lane record."""
         return self._cost
+
+    @property
+    def ranges(self) -> int:
+        """How many ranges there were when it was last in columns."""
+        return len(self._stored.columns.txns)
+
+    @property
+    def changed(self) -> int:
+        """How many producers have had a fresh id since."""
+        return len(self._order)
 
     @property
     def limits(self) -> Dedup:
@@ -63,12 +82,15 @@ class Ledger:
 
     def columns(self) -> Columns:
         """All that it remembers, to be stored."""
-        kept = [name for name in self._places if name not in self._order]
+        if not self._held:
+            return self._stored.in_order()
+        places = self._stored.places
+        kept = [name for name in places if name not in self._order]
         if self._held.keys() >= set(kept):  # all were asked for: nothing is left of what was stored
             return _columns_of({name: self._held[name] for name in (*kept, *self._order)})
-        at = {name: len(self._stored) + place for place, name in enumerate(self._held)}
-        places = [at.get(name, self._places[name]) for name in kept] + [at[name] for name in self._order]
-        return self._stored.followed_by(_columns_of(self._held)).taken(np.array(places, np.int64))
+        at = {name: len(places) + place for place, name in enumerate(self._held)}
+        order = [at.get(name, places[name]) for name in kept] + [at[name] for name in self._order]
+        return self._stored.columns.followed_by(_columns_of(self._held)).taken(np.array(order, np.int64))
 
     def judge(self, identity: Identity, digest: int) -> Verdict:
         """Give the verdict on the next record of the lane, and remember it if it is fresh."""
@@ -98,28 +120,16 @@ class Ledger:
     def known(self, name: str) -> Recent | None:
         """What is known of a producer, if it is not new."""
         recent = self._held.get(name)
-        if recent is None and (place := self._places.get(name)) is not None:
-            recent = self._held[name] = self._restored(place)
+        if recent is None and (place := self._in_order.places.get(name)) is not None:
+            recent = self._held[name] = self._stored.restored(place, self._limits)
         return recent
 
-    def _restored(self, place: int) -> Recent:
-        numbers, (txns, firsts, lasts, digests) = self._by_place
-        epoch, floor_txn, floor_seq, ranges, range_count, hashes, hash_count, ids, peaks = numbers[place]
-        rows = slice(ITEM * ranges, ITEM * (ranges + range_count))
-        hashed = slice(ITEM * hashes, ITEM * (hashes + hash_count))
-        return Recent(self._limits, epoch).restore(
-            (floor_txn, floor_seq), (txns[rows], firsts[rows], lasts[rows], digests[hashed]), (ids, peaks)
-        )
-
-    @cached_property
-    def _by_place(self) -> tuple[list[list[int]], list[bytes]]:
-        """The numbers of each stored producer, with the places of its ranges and hashes in the bytes of the columns."""
-        stored = self._stored
-        ranges, hashes = stored.range_counts, stored.digest_counts
-        numbers = (stored.epochs, stored.floor_txns, stored.floor_seqs, ranges.cumsum() - ranges, ranges)
-        rest = (hashes.cumsum() - hashes, hashes, self._figures.ids, self._figures.peaks)
-        columns = [column.tobytes() for column in (stored.txns, stored.firsts, stored.lasts, stored.digests)]
-        return np.stack((*numbers, *rest), axis=1).tolist(), columns
+    @property
+    def _in_order(self) -> Standing:
+        """What was stored, in its order, as all who have objects need it; it has another only before there is one."""
+        if (columns := self._stored.in_order()) is not self._stored.columns:
+            self.take(Standing(columns))
+        return self._stored
 
     def note_fresh(self, name: str, recent: Recent) -> None:
         """Make a producer the newest, since its id was fresh."""
@@ -145,12 +155,6 @@ class Ledger:
             if name not in self._order:
                 return self.recent(name, 0)
         return self._wide.popitem(last=False)[1] if self._wide else None
-
-    @cached_property
-    def _wide_before(self) -> Iterator[str]:
-        """Stored producers with more than their highest id; each is asked for once, since it has no more afterwards."""
-        stored = self._stored
-        return iter([stored.producer_ids[place] for place in np.flatnonzero(self._figures.ids > 1)])
 
 
 def _columns_of(held: dict[str, Recent]) -> Columns:

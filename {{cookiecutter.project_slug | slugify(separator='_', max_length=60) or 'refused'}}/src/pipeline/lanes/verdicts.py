@@ -2,7 +2,8 @@
 
 Guarantee: exactly the verdicts, and exactly the ledger, that come of asking for each record in its order. Producers do
 not meet in a ledger, unless it is full and forgets the oldest; so where that cannot happen, the records of each are
-judged together, and ids that rise are taken as runs. Wherever that does not hold, they are asked for one by one.
+judged together, and ids that rise are taken as runs. Where it can, or where there are many producers with few records
+each, all are judged in columns (`crowd.py`). Wherever neither goes, they are asked for one by one.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pipeline.lanes import crowd
 from pipeline.lanes.cost import HASH_COST, PRODUCER_COST, range_costs
 from pipeline.lanes.identity import MAX_LONG, Identity
 from pipeline.lanes.recent import Run, Verdict
@@ -29,6 +31,13 @@ _PLACES = {verdict: place for place, verdict in enumerate(VERDICTS)}
 _FRESH = _PLACES[Verdict.FRESH]
 # Fewer records of a producer are cheaper to judge one by one, and so are many that do not rise.
 FEW = 48
+# More producers than these are judged together, if they have fewer records each.
+MANY = 64
+FEW_EACH = 16
+# All ranges of a ledger are gone through for it, which takes longer than to ask for one record if they are more; a
+# producer that is an object, and must be put back, takes as long as so many of them.
+RANGES_EACH = 24
+OBJECT = 40
 # What tells ids apart within one number: a seq has 31 bits.
 SEQ_BITS = 32
 WIDEST = 1 << 31
@@ -41,7 +50,14 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
     if not len(rows):
         return found
     groups = _groups(stamps, rows)
-    if not _fits(ledger, stamps, groups):
+    crowded = len(groups.starts) > MANY and len(rows) < FEW_EACH * len(groups.starts)
+    fits = not crowded and _fits(ledger, stamps, groups)
+    if not fits and ledger.ranges + OBJECT * ledger.changed <= RANGES_EACH * len(rows):
+        rows = crowd.judge(ledger, stamps, digests, rows, found)
+        if not len(rows):
+            return found
+        groups = _groups(stamps, rows)
+    if not fits and not _fits(ledger, stamps, groups):
         _one_by_one(ledger, stamps, digests, rows, found)
         return found
     newest: dict[int, int] = {}
