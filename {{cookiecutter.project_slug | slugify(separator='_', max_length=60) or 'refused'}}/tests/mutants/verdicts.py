@@ -6,6 +6,7 @@ from tests.mutants.mutant import Mutant
 
 JUDGE = "pipeline.lanes.verdicts"
 LONG_STREAMS = "tests/unit/test_verdicts.py::test_long_streams_that_mostly_rise_are_judged_alike"
+CROWDS = "tests/unit/test_crowd.py::test_long_streams_of_many_producers_are_judged_alike"
 
 VERDICTS = (
     Mutant(
@@ -19,6 +20,22 @@ VERDICTS = (
         JUDGE,
         {"return most <= limits.ledger_bytes": "return True"},
         "tests/unit/test_cost.py::test_a_full_ledger_forgets_at_the_record_that_lacks_one_byte",
+    ),
+    Mutant(
+        "the-newest-forgotten-first",
+        "pipeline.lanes.forgetting",
+        {"if after > time:  # its producer has had no fresh id since": "if after <= time:"},
+        CROWDS,
+    ),
+    Mutant(
+        "a-renewed-producer-taken-for-the-oldest",
+        "pipeline.lanes.crowd",
+        {
+            "order = np.concatenate((before.order[last[before.order] < 0], by_time[by_time >= 0]))": (
+                "order = np.append(before.order, np.arange(len(before.order), len(newest)))"
+            )
+        },
+        CROWDS,
     ),
     Mutant(
         "more-bytes-than-counted",
