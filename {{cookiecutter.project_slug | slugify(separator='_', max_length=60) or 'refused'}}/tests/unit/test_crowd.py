@@ -14,7 +14,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from pipeline.lanes import crowd, forgetting
-from pipeline.lanes.columns import Columns
+from pipeline.lanes.columns import Columns, ProducerState
+from pipeline.lanes.cost import cost
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.ledger import Ledger
 from pipeline.lanes.record import Counters, LaneRecord, decode, encode
@@ -57,6 +58,7 @@ def watched() -> Iterator[Counter[str]]:
         patch.setattr("pipeline.lanes.verdicts.FEW_EACH", 1 << 40)
         patch.setattr("pipeline.lanes.verdicts.RANGES_EACH", 1 << 40)
         patch.setattr(crowd, "ALONE", 20)
+        patch.setattr(crowd, "MOST_ALONE", 1 << 40)
         patch.setattr(crowd, "judge", judging)
         patch.setattr(crowd, "forgotten", forgetting_some)
         yield seen
@@ -199,3 +201,39 @@ def test_to_forget_may_take_more_room_than_to_remember() -> None:
     with watched() as seen:
         check(bounds, wide + more, 200)
     assert seen["forgotten"] > 8
+
+
+def test_one_hole_behind_the_other_does_not_send_all_records_round_again_and_again(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Each hole that is filled keeps its producer from being forgotten, and only so the next one is a hole too."""
+    ranges, others = 990, [f"q{place:02}" for place in range(20)]
+    start = list(range(0, 10 * ranges, 10))
+    stored = Columns.of(
+        [ProducerState(name, 0, None, [0], [0], [0], [0]) for name in others]
+        + [ProducerState("late", 0, None, [0] * ranges, start, start, [0] * 64)]
+    )
+    rise = [Identity(others[place % 20], 0, 1 + place // 20, 0) for place in range(8 * 920 + 2_100)]
+    late = [Identity("late", 0, 0, 10 * hole + 1) for hole in range(920)]
+    woven = [item for hole, one in enumerate(late) for item in (*rise[8 * hole : 8 * hole + 8], one)]
+    records = [
+        (one, place) for place, one in enumerate([Identity("late", 0, 0, 10 * ranges), *woven, *rise[8 * 920 :]])
+    ]
+    passes: list[int] = []
+    judge = crowd._judge  # noqa: SLF001  one pass over all that are left
+
+    def counted(*args: Any) -> Any:
+        passes.append(len(args[3]))
+        return judge(*args)
+
+    monkeypatch.setattr(crowd, "_judge", counted)
+    most = 0
+    for room in range(40, 260, 15):
+        bounds = limits(2_000, 64, cost(stored) + room)
+        single, many = Ledger(bounds, stored), Ledger(bounds, stored)
+        wanted = [single.judge(*record).value for record in records]
+        passes.clear()
+        assert at_once(many, records) == wanted
+        assert many.columns() == single.columns()
+        most = max(most, len(passes))
+    assert 1 < most <= 5

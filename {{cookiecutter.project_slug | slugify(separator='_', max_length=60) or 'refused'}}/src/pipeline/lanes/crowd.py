@@ -29,26 +29,29 @@ if TYPE_CHECKING:
 # As an array of verdicts holds them.
 PLACES = {verdict: place for place, verdict in enumerate(Verdict)}
 FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = PLACES.values()
-# To ask for a record by itself costs as much as so many do where all are asked for so, since all come apart at it.
+# To ask for a record by itself costs as much as so many do where all are asked for so, since all come apart at it. Few
+# are asked for at most: each may show another one, since its producer is no longer forgotten.
 ALONE = 2_000
+MOST_ALONE = 2
 
 
 def judge(
     ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64], rows: NDArray[np.int64], found: NDArray[np.int8]
 ) -> NDArray[np.int64]:
     """Judge the records of these rows in their order, as far as it goes; return the rows that are left."""
+    alone = min(MOST_ALONE, len(rows) // ALONE)
     while len(rows):
         holes = _judge(ledger, stamps, digests, rows, found)
         if not len(holes):
             return rows[:0]
         end = int(np.searchsorted(rows, holes[0]))
-        if len(holes) * ALONE > len(rows) or (end and len(_judge(ledger, stamps, digests, rows[:end], found))):
+        if len(holes) > alone or (end and len(_judge(ledger, stamps, digests, rows[:end], found))):
             break
         row = int(rows[end])
         name = stamps.names[stamps.producers[row]]
         identity = Identity(name, *(int(column[row]) for column in (stamps.epochs, stamps.txns, stamps.seqs)))
         found[row] = PLACES[ledger.judge(identity, int(digests[row]))]
-        rows = rows[end + 1 :]
+        rows, alone = rows[end + 1 :], alone - 1
     return rows
 
 

@@ -62,14 +62,14 @@ class Ledger:
         return self._cost
 
     @property
-    def ranges(self) -> int:
-        """How many ranges there were when it was last in columns."""
-        return len(self._stored.columns.txns)
+    def stored(self) -> Columns:
+        """What it remembered when it was last in columns."""
+        return self._stored.columns
 
     @property
-    def changed(self) -> int:
-        """How many producers have had a fresh id since."""
-        return len(self._order)
+    def held(self) -> int:
+        """How many producers are objects since."""
+        return len(self._held)
 
     @property
     def limits(self) -> Dedup:

@@ -35,9 +35,10 @@ FEW = 48
 MANY = 64
 FEW_EACH = 16
 # All ranges of a ledger are gone through for it, which takes longer than to ask for one record if they are more; a
-# producer that is an object, and must be put back, takes as long as so many of them.
+# producer that is an object, and must be put back, takes as long as so many of them, and a range as so many hashes.
 RANGES_EACH = 24
 OBJECT = 40
+HASHES = 8
 # What tells ids apart within one number: a seq has 31 bits.
 SEQ_BITS = 32
 WIDEST = 1 << 31
@@ -52,7 +53,7 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
     groups = _groups(stamps, rows)
     crowded = len(groups.starts) > MANY and len(rows) < FEW_EACH * len(groups.starts)
     fits = not crowded and _fits(ledger, stamps, groups)
-    if not fits and ledger.ranges + OBJECT * ledger.changed <= RANGES_EACH * len(rows):
+    if not fits and _weight(ledger) <= RANGES_EACH * len(rows):
         rows = crowd.judge(ledger, stamps, digests, rows, found)
         if not len(rows):
             return found
@@ -83,6 +84,11 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
         ledger.charge(recent)
         ledger.note_fresh(name, recent)
     return found
+
+
+def _weight(ledger: Ledger) -> int:
+    """What is gone through to judge in columns, in ranges."""
+    return len(ledger.stored.txns) + len(ledger.stored.digests) // HASHES + OBJECT * ledger.held
 
 
 class _Groups(NamedTuple):
