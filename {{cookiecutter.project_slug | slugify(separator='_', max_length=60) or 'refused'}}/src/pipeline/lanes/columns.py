@@ -85,7 +85,7 @@ class Columns:
 
     def __iter__(self) -> Iterator[ProducerState]:
         """Each producer by itself."""
-        ranges, digests = _bounds(self.range_counts), _bounds(self.digest_counts)
+        ranges, digests = bounds(self.range_counts), bounds(self.digest_counts)
         for place, producer_id in enumerate(self.producer_ids):
             txn, seq = int(self.floor_txns[place]), int(self.floor_seqs[place])
             rows = slice(ranges[place], ranges[place + 1])
@@ -143,7 +143,7 @@ class Columns:
     def _producer_starts(self) -> NDArray[np.bool_]:
         """Which ranges are the first of a producer."""
         starts = np.zeros(len(self.txns), bool)
-        starts[_bounds(self.range_counts)[:-1][self.range_counts > 0]] = True
+        starts[bounds(self.range_counts)[:-1][self.range_counts > 0]] = True
         return starts
 
 
@@ -161,7 +161,7 @@ def read(stored: dict[str, Any]) -> Columns:
     if len(digests) != int(numbers["digest_counts"].sum()) or (counts < 1).any():
         msg = "columns of unlike length"
         raise BadColumns(msg)
-    starts = _bounds(counts)[:-1]
+    starts = bounds(counts)[:-1]
     producer_starts = np.zeros(total, bool)
     producer_starts[starts] = True
     new_txn = producer_starts | (txns != 0)
@@ -201,15 +201,15 @@ def _check(found: Columns, starts: NDArray[np.int64]) -> None:
         raise BadColumns(msg)
 
 
-def _bounds(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+def bounds(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the items of each begin, and where the last end."""
     return np.concatenate((np.zeros(1, np.int64), counts.cumsum()))
 
 
 def _items(counts: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where all the items of these stand."""
-    starts, chosen = _bounds(counts)[:-1][places], counts[places]
-    return np.repeat(starts - _bounds(chosen)[:-1], chosen) + np.arange(chosen.sum())
+    starts, chosen = bounds(counts)[:-1][places], counts[places]
+    return np.repeat(starts - bounds(chosen)[:-1], chosen) + np.arange(chosen.sum())
 
 
 def _summed(steps: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:

@@ -13,11 +13,11 @@ import numpy as np
 
 from pipeline.lanes.arrivals import arrivals
 from pipeline.lanes.columns import Columns
-from pipeline.lanes.cost import PRODUCER_COST
+from pipeline.lanes.cost import name_cost
 from pipeline.lanes.forgetting import NEVER, Bill, forgotten
 from pipeline.lanes.identity import Identity
 from pipeline.lanes.pieces import Rise, cut, find, pieces
-from pipeline.lanes.recent import Verdict
+from pipeline.lanes.recent import CONFLICT, DUPLICATE, FRESH, OLD_EPOCH, PLACES, STALE
 from pipeline.lanes.standing import Standing
 
 if TYPE_CHECKING:
@@ -26,9 +26,6 @@ if TYPE_CHECKING:
     from pipeline.lanes.ledger import Ledger
     from pipeline.lanes.stamps import Stamps
 
-# As an array of verdicts holds them.
-PLACES = {verdict: place for place, verdict in enumerate(Verdict)}
-FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = PLACES.values()
 # To ask for a record by itself costs as much as so many do where all are asked for so, since all come apart at it. Few
 # are asked for at most: each may show another one, since its producer is no longer forgotten.
 ALONE = 2_000
@@ -84,9 +81,8 @@ class _Crowd:
         risen[up] = 1
         self._seen = risen.cumsum()
         self._times = self._seen[up] - 1
-        self._tops = whole.tops()
         names = np.zeros(len(up), np.int64)
-        names[whole.risen == whole.bounds[rise.places]] = [PRODUCER_COST + len(name.encode()) for name in came.new]
+        names[whole.risen == whole.bounds[rise.places]] = [name_cost([name]) for name in came.new]
         bill = Bill(before.cost, before.costs, before.order, names)
         self._left = forgotten(whole, self._times, bill, ledger.limits)
 
@@ -114,7 +110,7 @@ class _Crowd:
         places, txns, seqs, rows = came.places[falls], came.txns[falls], came.seqs[falls], came.rows[falls]
         # The newest piece of the producer when the record came.
         before = np.searchsorted(whole.places[whole.risen], places)
-        newest = self._tops[places] + came.rising.cumsum()[falls] - before
+        newest = whole.tops[places] + came.rising.cumsum()[falls] - before
         lowest = self._lowest(newest, self._seen[rows])
         ids, there = find(whole, places, txns, seqs)
         kept = there & (ids >= lowest)

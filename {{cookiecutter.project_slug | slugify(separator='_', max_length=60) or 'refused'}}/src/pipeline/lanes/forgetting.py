@@ -42,7 +42,7 @@ class Forgotten(NamedTuple):
 
 def forgotten(whole: Pieces, times: NDArray[np.int64], bill: Bill, limits: Dedup) -> Forgotten:
     """What is forgotten as ids rise in the order of `times`."""
-    tops, starts = whole.tops()[bill.order], whole.starts[bill.order]
+    tops, starts = whole.tops[bill.order], whole.starts[bill.order]
     waiting = Waiting(whole, tops[whole.ids[tops] - starts > 1], times)
     costs = Costs(whole, bill.stored, limits)
     gone = _gone(waiting, costs, bill.names, limits.ledger_bytes - bill.total)

@@ -14,7 +14,7 @@ import numpy as np
 
 from pipeline.avro.limits import OVERSIZED, read
 from pipeline.errors import SafeStop
-from pipeline.lanes.recent import Verdict
+from pipeline.lanes.recent import CONFLICT, DUPLICATE, FRESH, OLD_EPOCH, STALE, Verdict
 from pipeline.lanes.sizes import too_large
 from pipeline.lanes.verdicts import UNKNOWN, VERDICTS, verdicts
 
@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from pipeline.lanes.transaction import Sendable
 
 IDENTITY = "identity"
-FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = range(len(VERDICTS))
 NO_LIMITS: Mapping[str, int] = MappingProxyType({})
 
 

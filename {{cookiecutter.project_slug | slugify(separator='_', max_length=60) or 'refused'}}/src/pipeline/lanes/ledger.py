@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from pipeline.lanes.columns import Columns, ProducerState
-from pipeline.lanes.cost import PRODUCER_COST
+from pipeline.lanes.cost import name_cost
 from pipeline.lanes.recent import Recent, Verdict
 from pipeline.lanes.standing import Standing
 
@@ -114,7 +114,7 @@ class Ledger:
         recent = self.known(name)
         if recent is None:
             recent = self._held[name] = Recent(self._limits, epoch)
-            self._cost += PRODUCER_COST + len(name.encode())
+            self._cost += name_cost([name])
         return recent
 
     def known(self, name: str) -> Recent | None:

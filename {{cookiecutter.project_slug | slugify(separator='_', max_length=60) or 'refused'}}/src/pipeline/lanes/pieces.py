@@ -10,6 +10,8 @@ from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
+from pipeline.lanes.columns import bounds
+
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
@@ -33,6 +35,7 @@ class Pieces(NamedTuple):
     firsts: NDArray[np.int64]
     lasts: NDArray[np.int64]
     bounds: NDArray[np.int64]  # where the pieces of each producer begin, and where the last end
+    tops: NDArray[np.int64]  # newest of each producer before any id rose; of a new one, what stands before its first
     risen: NDArray[np.int64]  # which pieces are risen ids
     starts: NDArray[np.int64]  # ids before those of each producer
     ids: NDArray[np.int64]  # summed to its last id
@@ -40,10 +43,6 @@ class Pieces(NamedTuple):
     peaks: NDArray[np.int64]  # the highest places in each transaction, summed to its own
     digests: NDArray[np.int64]
     digest_bounds: NDArray[np.int64]  # where the digests of each producer begin, and where the last end
-
-    def tops(self) -> NDArray[np.int64]:
-        """The newest piece of each producer before any id rose; of a new one, what stands before its first."""
-        return self.bounds[1:] - 1 - np.bincount(self.places[self.risen], minlength=len(self.bounds) - 1)
 
     def hashed(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many digests there are of producers with these newest pieces: a risen id, or what was before them all."""
@@ -63,10 +62,10 @@ def pieces(stored: Columns, rise: Rise, producers: int) -> Pieces:
         for old, new in ((stored.txns, rise.txns), (stored.firsts, rise.seqs), (stored.lasts, rise.seqs))
     )
     digests = _placed(*zip(_merged(hashes, added, rise.places), (stored.digests, rise.digests), strict=True))
-    bounds = _bounds(ranges + added)
+    begins = bounds(ranges + added)
     same_txn = np.zeros(len(txns), bool)
     same_txn[1:] = txns[1:] == txns[:-1]
-    same_txn[bounds[:-1]] = False
+    same_txn[begins[:-1]] = False
     previous = np.roll(lasts, 1)
     ids = (lasts - firsts + 1).cumsum()
     return Pieces(
@@ -74,14 +73,15 @@ def pieces(stored: Columns, rise: Rise, producers: int) -> Pieces:
         txns,
         firsts,
         lasts,
-        bounds,
+        begins,
+        begins[1:] - 1 - added,
         at_new,
-        np.append(0, ids[bounds[1:-1] - 1]),
+        np.append(0, ids[begins[1:-1] - 1]),
         ids,
         (~(same_txn & (firsts == previous + 1))).cumsum(),
         (lasts - np.where(same_txn, previous, 0)).cumsum(),
         digests,
-        _bounds(hashes + added),
+        bounds(hashes + added),
     )
 
 
@@ -151,7 +151,3 @@ def _placed(*items: tuple[NDArray[np.int64], NDArray[np.int64]]) -> NDArray[np.i
     for at, column in items:
         out[at] = column
     return out
-
-
-def _bounds(counts: NDArray[np.int64]) -> NDArray[np.int64]:
-    return np.concatenate((np.zeros(1, np.int64), counts.cumsum()))

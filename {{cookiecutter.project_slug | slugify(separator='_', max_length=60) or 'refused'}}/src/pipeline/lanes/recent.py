@@ -36,6 +36,11 @@ class Verdict(StrEnum):
     CONFLICT = "conflict"
 
 
+# As an array of verdicts holds them.
+PLACES = {verdict: place for place, verdict in enumerate(Verdict)}
+FRESH, DUPLICATE, STALE, OLD_EPOCH, CONFLICT = PLACES.values()
+
+
 class Run(NamedTuple):
     """Rising ids, all above the highest one: their ranges in columns, whether the first range goes on from it."""
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, NamedTuple
 import numpy as np
 
 from pipeline.lanes import crowd
-from pipeline.lanes.cost import HASH_COST, PRODUCER_COST, range_costs
+from pipeline.lanes.cost import HASH_COST, name_cost, range_costs
 from pipeline.lanes.identity import MAX_LONG, Identity
-from pipeline.lanes.recent import Run, Verdict
+from pipeline.lanes.recent import FRESH, OLD_EPOCH, PLACES, Run, Verdict
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -27,8 +27,6 @@ if TYPE_CHECKING:
 # In this order the array of verdicts holds their places; UNKNOWN is a record whose identity is not sound.
 VERDICTS = tuple(Verdict)
 UNKNOWN = -1
-_PLACES = {verdict: place for place, verdict in enumerate(VERDICTS)}
-_FRESH = _PLACES[Verdict.FRESH]
 # Fewer records of a producer are cheaper to judge one by one, and so are many that do not rise.
 FEW = 48
 # More producers than these are judged together, if they have fewer records each.
@@ -58,7 +56,10 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
         if not len(rows):
             return found
         groups = _groups(stamps, rows)
-    if not fits and not _fits(ledger, stamps, groups):
+        fits = _fits(ledger, stamps, groups)
+    elif crowded:
+        fits = _fits(ledger, stamps, groups)
+    if not fits:
         _one_by_one(ledger, stamps, digests, rows, found)
         return found
     newest: dict[int, int] = {}
@@ -73,7 +74,7 @@ def verdicts(ledger: Ledger, stamps: Stamps, digests: NDArray[np.int64]) -> NDAr
             continue
         plain[mine] = False
         found[mine] = _in_runs(recent, rising, txns, seqs, digests[mine])
-        fresh = mine[found[mine] == _FRESH]
+        fresh = mine[found[mine] == FRESH]
         if len(fresh):
             newest[producer] = int(fresh[-1])
     _in_order(ledger, stamps, digests, rows[plain[rows]], (found, newest))
@@ -122,7 +123,7 @@ def _fits(ledger: Ledger, stamps: Stamps, groups: _Groups) -> bool:
     ranges, ids = (np.maximum(held, np.minimum(held + groups.counts, limits.recent_ids)) for held in (ranges, ids))
     hashes = np.minimum(hashes + groups.counts, limits.hashes)
     costs = range_costs(ranges, top - lowest, peaks, ids) + HASH_COST * hashes
-    new = sum(PRODUCER_COST + len(name.encode()) for name, recent in zip(names, known, strict=True) if recent is None)
+    new = name_cost([name for name, recent in zip(names, known, strict=True) if recent is None])
     most = ledger.size_bytes + new + int((costs - charged).sum())
     return most <= limits.ledger_bytes
 
@@ -144,7 +145,7 @@ def _one_by_one(
     for row, producer, epoch, txn, seq, digest in zip(
         rows.tolist(), *(column[rows].tolist() for column in columns), strict=True
     ):
-        found[row] = _PLACES[ledger.judge(Identity(stamps.names[producer], epoch, txn, seq), digest)]
+        found[row] = PLACES[ledger.judge(Identity(stamps.names[producer], epoch, txn, seq), digest)]
 
 
 def _in_order(
@@ -167,15 +168,15 @@ def _in_order(
             recent = held[producer] = ledger.recent(stamps.names[producer], epoch)
         if epoch != recent.epoch:
             if epoch < recent.epoch:
-                places.append(_PLACES[Verdict.OLD_EPOCH])
+                places.append(OLD_EPOCH)
                 continue
             recent.epoch = epoch
         verdict = recent.judge(txn, seq, digest)
         if verdict is Verdict.FRESH:
             newest[producer] = row
-            places.append(_FRESH)
+            places.append(FRESH)
         else:
-            places.append(_PLACES[verdict])
+            places.append(PLACES[verdict])
     found[rows] = places
 
 
@@ -202,7 +203,7 @@ def _in_runs(
     digests: NDArray[np.int64],
 ) -> NDArray[np.int8]:
     """Take ids that rise as they are, run by run; ask for each of the others in between."""
-    found = np.full(len(txns), _FRESH, np.int8)
+    found = np.full(len(txns), FRESH, np.int8)
     falls = np.flatnonzero(~rising)
     high_txns, high_seqs, high_digests = txns[rising], seqs[rising], digests[rising]
     # An id goes on from the one before it among those that rise; of the first, that is the highest known.
@@ -237,5 +238,5 @@ def _in_runs(
         start, piece = end, until
         if number < len(falls):
             row = int(falls[number])
-            found[row] = _PLACES[recent.judge(int(txns[row]), int(seqs[row]), int(digests[row]))]
+            found[row] = PLACES[recent.judge(int(txns[row]), int(seqs[row]), int(digests[row]))]
     return found

@@ -53,7 +53,7 @@ class Costs:
     def __init__(self, whole: Pieces, stored: NDArray[np.int64], limits: Dedup) -> None:
         """Stored producers cost so much."""
         self._whole, self._most = whole, limits.recent_ids
-        risen, tops = whole.risen, whole.tops()[: len(stored)]
+        risen, tops = whole.risen, whole.tops[: len(stored)]
         some = np.concatenate((tops, risen))
         self.alone, self._kept, self._hashed = np.zeros((3, len(whole.txns)), np.int64)
         self._hashed[some] = np.minimum(whole.hashed(some), limits.hashes)
