@@ -87,7 +87,7 @@ def by_lanes(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], list[Lap
 
 def shipped(stage: Stage, lanes: int) -> int:
     """How large a batch of so many lanes is, as shipped."""
-    given = {"BOOTSTRAP": stage.bootstrap, "IN_TOPIC": "in", "OUT_TOPIC": "out", "STATE_DIR": str(stage.folder)}
+    given = {"BOOTSTRAP": stage.bootstrap, "IN_TOPIC": "in", "OUT_TOPIC": "out"}
     return build(sections(given)).most_offsets(lanes)
 
 

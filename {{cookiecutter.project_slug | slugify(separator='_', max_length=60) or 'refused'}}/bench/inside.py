@@ -100,10 +100,10 @@ def described(stage: Stage, topic: str, partitions: int, batch: int, **more: Map
     """An app that relays the topic, in batches of so many records, into one of its own; it has no lanes yet."""
     out = stage.fresh(f"{topic}-out")
     create(stage.topics, out, partitions)
-    folder = stage.folder / out
     given = {"BOOTSTRAP": stage.bootstrap, "IN_TOPIC": topic, "OUT_TOPIC": out, "PARTITIONS": str(partitions)}
-    values = sections({**given, "STATE_DIR": str(folder)})
+    values = sections(given)
     values["source"]["max_offsets_per_trigger"] = batch
+    values["spark"] = {"checkpoint": str(stage.folder / out / "checkpoint")}  # what is not the pipeline has one as well
     for section, part in more.items():
         values.setdefault(section, {}).update(part)
     return build(values)

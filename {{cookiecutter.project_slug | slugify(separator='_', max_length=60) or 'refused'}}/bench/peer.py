@@ -42,7 +42,6 @@ def sections(environ: Mapping[str, str]) -> dict[str, dict[str, Any]]:
             "replication": 1,
         },
         "codec": {"input": "bytes"},
-        "spark": {"checkpoint": str(Path(environ["STATE_DIR"], "checkpoint"))},
         "metrics": {"port": 0},
     }
 

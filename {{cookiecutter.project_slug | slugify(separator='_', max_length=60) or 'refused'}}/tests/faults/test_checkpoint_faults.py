@@ -16,6 +16,7 @@ from tests.support.disks import fill, small_disk
 from tests.support.job import App, new_app
 
 from pipeline.errors import SafeStop
+from pipeline.flow.checkpoint import BESIDE, LOCAL
 from pipeline.local.broker import Broker
 
 if TYPE_CHECKING:
@@ -140,6 +141,21 @@ def test_a_checkpoint_that_cannot_be_written_stops_the_job_with_its_folder(
     assert "\n" not in line
     subprocess.run(["mount", "-o", "remount,rw", str(disk)], check=True)  # noqa: S607
     (disk / "ballast").unlink(missing_ok=True)
+    app.run()
+    app.assert_exact()
+
+
+@pytest.mark.fault("E6")
+def test_notes_beside_the_batches_that_find_no_room_stop_the_job_with_their_folder(
+    proxied: ProxiedBroker, tmp_path: Path, disk: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app(proxied.bootstrap, tmp_path, spark={"checkpoint": ""}, source={"max_offsets_per_trigger": 100})
+    app.send(300)
+    monkeypatch.setitem(BESIDE, "asyncProgressTrackingCheckpointIntervalMs", "1")
+    monkeypatch.setattr("pipeline.flow.job.location", lambda *_: f"{LOCAL}{disk}/checkpoint")
+    with pytest.raises(SafeStop, match=r"Spark cannot write \(No space left on device\).*checkpoint folder \(temporary"):
+        app.run(lambda _job, _batch: fill(disk / "ballast"), until_caught_up=False)
+    monkeypatch.undo()
     app.run()
     app.assert_exact()
 

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import shutil
+import signal
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
@@ -11,8 +13,6 @@ from tests.support.job import App, new_app
 from pipeline.errors import PipelineError, SafeStop
 
 if TYPE_CHECKING:
-    from pathlib import Path
-
     from pipeline.flow.job import Job
     from pipeline.local.broker import Broker
     from pipeline.observe.progress import Batch
@@ -105,3 +105,44 @@ def test_a_checkpoint_of_another_topic_stops_the_job_with_the_remedy(
     other.pay(0, range(10))
     with pytest.raises(SafeStop, match=rf"its checkpoint does not fit the log; delete .*\({app.checkpoint}\)"):
         other.run()
+
+
+@pytest.fixture
+def temporary(broker: Broker, tmp_path: Path) -> App:
+    """Return a fresh app with events, many small batches of them, and the checkpoint as shipped."""
+    app = new_app(broker.bootstrap, tmp_path, spark={"checkpoint": ""}, source={"max_offsets_per_trigger": 100})
+    app.send(1_000)
+    return app
+
+
+def notes(job: Job) -> set[str]:
+    """Return what the stream has in the commit log of its temporary checkpoint."""
+    return {note.name for note in Path(job._lanes.task.stop_file).parent.glob("checkpoint/commits/[0-9]*")}
+
+
+@pytest.mark.fault("E2")
+def test_a_temporary_checkpoint_is_noted_beside_the_batches_and_each_start_goes_on_exactly(temporary: App) -> None:
+    noted: list[set[str]] = []
+
+    def then(job: Job, batch: Batch) -> None:
+        noted.append(notes(job))
+        if batch.id == 4:
+            job.stop.set()
+
+    first = temporary.run(then, until_caught_up=False)
+    assert len(first.batches) == 5
+    assert set.union(*noted) <= {"0"}, "batches are noted in memory, but for the first one"
+    again = temporary.run()
+    assert again.batches, "there was more to do"
+    assert again.skipped == 0, "the lanes know what was written, without any note"
+    temporary.assert_exact()
+
+
+@pytest.mark.fault("E2")
+def test_a_job_killed_in_its_batches_goes_on_exactly_without_a_checkpoint(temporary: App) -> None:
+    with temporary.start() as running:
+        running.wait_for_progress(300)
+        running.send(signal.SIGKILL)
+        running.wait()
+    temporary.run()
+    temporary.assert_exact()

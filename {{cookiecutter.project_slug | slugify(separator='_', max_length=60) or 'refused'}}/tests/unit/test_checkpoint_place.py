@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from pipeline.flow.checkpoint import location
+from pipeline.flow.checkpoint import BESIDE, location, noted_by
 from pipeline.settings import Settings, build
 
 
@@ -37,3 +37,12 @@ def test_a_plain_path_is_the_drivers_own_wherever_the_cluster_keeps_its_files(gi
 
 def test_without_a_setting_it_is_a_temporary_folder_of_the_driver() -> None:
     assert location(settings(""), "/scratch") == "file:///scratch/checkpoint"
+
+
+@pytest.mark.parametrize(("checkpoint", "until_caught_up"), [("/kept", False), ("/kept", True), ("", True)])
+def test_notes_from_which_another_run_goes_on_have_no_gaps(checkpoint: str, *, until_caught_up: bool) -> None:
+    assert noted_by(settings(checkpoint), until_caught_up=until_caught_up) == {}
+
+
+def test_of_a_temporary_folder_notes_are_made_beside_the_batches() -> None:
+    assert noted_by(settings(""), until_caught_up=False) == BESIDE

@@ -36,12 +36,24 @@ QUICK = {
         "org.apache.spark.sql.execution.streaming.FileSystemBasedCheckpointFileManager"
     ),
 }
+# Spark's notes of its progress beside the batches instead of in them, and few: nobody goes on from a temporary folder.
+# The last of the options says that the sink needs no such notes, which Spark believes of its own sinks only.
+BESIDE = {
+    "asyncProgressTrackingEnabled": "true",
+    "asyncProgressTrackingCheckpointIntervalMs": "60000",
+    "_asyncProgressTrackingOverrideSinkSupportCheck": "true",
+}
 
 
 def written_by(settings: Settings) -> dict[str, str]:
     """What Spark writes the checkpoint with: its own way where that holds state, or is on another file system."""
     is_local = location(settings, scratch="").startswith("file:")
     return QUICK if is_local and not settings.shuffled else {}
+
+
+def noted_by(settings: Settings, *, until_caught_up: bool) -> dict[str, str]:
+    """How a stream notes its progress. Beside its batches there would be gaps, from which other runs cannot go on."""
+    return {} if settings.spark.checkpoint or until_caught_up else BESIDE
 
 
 def location(settings: Settings, scratch: str) -> str:

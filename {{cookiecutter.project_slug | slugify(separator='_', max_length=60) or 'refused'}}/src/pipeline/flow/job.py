@@ -29,7 +29,7 @@ from pipeline.acls import clearest
 from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes
-from pipeline.flow.checkpoint import location
+from pipeline.flow.checkpoint import location, noted_by
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
 from pipeline.flow.path import next_offsets, path_of, started
@@ -119,7 +119,8 @@ class Job:
                 self._finish(path, run, checked)
             frame = path.frame(folder, self._lanes.recalled)
             writer = frame.writeStream.foreachBatch(self._on_batch(path, checked, stop_file))
-            query = started(writer.option("checkpointLocation", folder).trigger(**self._trigger()))
+            notes = noted_by(self.settings, until_caught_up=self.until_caught_up)
+            query = started(writer.options(checkpointLocation=folder, **notes).trigger(**self._trigger()))
             try:
                 self._wait(query, checked)
             finally:

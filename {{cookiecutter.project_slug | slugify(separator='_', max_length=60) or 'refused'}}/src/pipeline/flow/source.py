@@ -42,6 +42,7 @@ def options(settings: Settings) -> dict[str, str]:
         "kafka.isolation.level": "read_committed",
         "kafka.fetch.max.wait.ms": FETCH_WAIT_MS,
         "kafka.max.partition.fetch.bytes": FETCH_BYTES,
+        "kafka.enable.metrics.push": "false",  # else Java formats a text about it with each poll
         "kafka.max.poll.records": str(settings.source.max_poll_records),
         "includeHeaders": "true",
         "failOnDataLoss": "true",
