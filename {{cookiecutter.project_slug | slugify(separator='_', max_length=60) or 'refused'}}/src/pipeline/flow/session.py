@@ -56,6 +56,15 @@ COMPILER = (
 PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 # Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
 SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048
+# What Spark remembers of jobs and plans, for pages that are switched off here; and how often it has Java collect what was
+# dropped, so that the heap does not fill with it first.
+SHORT_MEMORY = {
+    "spark.ui.retainedJobs": "100",
+    "spark.ui.retainedStages": "100",
+    "spark.ui.retainedTasks": "1000",
+    "spark.sql.ui.retainedExecutions": "100",
+    "spark.cleaner.periodicGC.interval": "10min",
+}
 # Local masters do not retry tasks unless told how often one may fail.
 LOCAL_WITHOUT_RETRIES = re.compile(r"^local(\[[^,\]]*\])?$")
 
@@ -94,7 +103,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         # The text of each plan, which nobody reads without the UI: as short as it can be.
         .config("spark.sql.ui.explainMode", "simple")
     )
-    for name, value in (as_it_comes() | written_by(settings)).items():
+    for name, value in (SHORT_MEMORY | as_it_comes() | written_by(settings)).items():
         builder = builder.config(name, value)
     connector = [str(jar) for jar in jars("spark")]
     if not local:
