@@ -44,6 +44,11 @@ class Pieces(NamedTuple):
     digests: NDArray[np.int64]
     digest_bounds: NDArray[np.int64]  # where the digests of each producer begin, and where the last end
 
+    def first(self) -> NDArray[np.bool_]:
+        """Which risen ids are the first of new producers."""
+        found: NDArray[np.bool_] = self.risen == self.bounds[self.places[self.risen]]
+        return found
+
     def hashed(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many digests there are of producers with these newest pieces: a risen id, or what was before them all."""
         places = self.places[at]
