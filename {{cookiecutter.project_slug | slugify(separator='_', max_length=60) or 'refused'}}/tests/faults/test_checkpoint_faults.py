@@ -153,7 +153,8 @@ def test_notes_beside_the_batches_that_find_no_room_stop_the_job_with_their_fold
     app.send(300)
     monkeypatch.setitem(BESIDE, "asyncProgressTrackingCheckpointIntervalMs", "1")
     monkeypatch.setattr("pipeline.flow.job.location", lambda *_: f"{LOCAL}{disk}/checkpoint")
-    with pytest.raises(SafeStop, match=r"Spark cannot write \(No space left on device\).*checkpoint folder \(temporary"):
+    told = r"Spark cannot write \(No space left on device\).*checkpoint folder \(temporary"
+    with pytest.raises(SafeStop, match=told):
         app.run(lambda _job, _batch: fill(disk / "ballast"), until_caught_up=False)
     monkeypatch.undo()
     app.run()

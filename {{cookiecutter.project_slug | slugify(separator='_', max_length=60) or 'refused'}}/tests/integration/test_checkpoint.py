@@ -4,15 +4,17 @@ from __future__ import annotations
 
 import shutil
 import signal
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 import pytest
 from tests.support.job import App, new_app
 
 from pipeline.errors import PipelineError, SafeStop
+from pipeline.flow.checkpoint import LOCAL
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from pipeline.flow.job import Job
     from pipeline.local.broker import Broker
     from pipeline.observe.progress import Batch
@@ -115,23 +117,23 @@ def temporary(broker: Broker, tmp_path: Path) -> App:
     return app
 
 
-def notes(job: Job) -> set[str]:
-    """Return what the stream has in the commit log of its temporary checkpoint."""
-    return {note.name for note in Path(job._lanes.task.stop_file).parent.glob("checkpoint/commits/[0-9]*")}
-
-
 @pytest.mark.fault("E2")
-def test_a_temporary_checkpoint_is_noted_beside_the_batches_and_each_start_goes_on_exactly(temporary: App) -> None:
-    noted: list[set[str]] = []
+def test_a_temporary_checkpoint_is_noted_beside_the_batches_and_each_start_goes_on_exactly(
+    temporary: App, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = tmp_path / "temporary"
+    monkeypatch.setattr("pipeline.flow.job.location", lambda *_: f"{LOCAL}{folder}")
+    noted: set[str] = set()
 
     def then(job: Job, batch: Batch) -> None:
-        noted.append(notes(job))
+        noted.update(note.name for note in folder.glob("commits/[0-9]*"))
         if batch.id == 4:
             job.stop.set()
 
     first = temporary.run(then, until_caught_up=False)
     assert len(first.batches) == 5
-    assert set.union(*noted) <= {"0"}, "batches are noted in memory, but for the first one"
+    assert noted <= {"0"}, "batches are noted in memory, but for the first one"
+    shutil.rmtree(folder)
     again = temporary.run()
     assert again.batches, "there was more to do"
     assert again.skipped == 0, "the lanes know what was written, without any note"

@@ -56,8 +56,8 @@ COMPILER = (
 PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
 # Java's simplest collector takes the least time of few cores; a heap larger than this would stand still for too long.
 SIMPLE_COLLECTOR, SIMPLE_MB = "-XX:+UseSerialGC", 2048
-# What Spark remembers of jobs and plans, for pages that are switched off here; and how often it has Java collect what was
-# dropped, so that the heap does not fill with it first.
+# What Spark remembers of jobs and plans, for pages that are switched off here; and how often it has Java collect what
+# was dropped, so that the heap does not fill with it first.
 SHORT_MEMORY = {
     "spark.ui.retainedJobs": "100",
     "spark.ui.retainedStages": "100",
