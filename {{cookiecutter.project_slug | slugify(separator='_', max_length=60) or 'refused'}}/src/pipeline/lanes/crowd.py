@@ -82,7 +82,7 @@ class _Crowd:
         self._seen = risen.cumsum()
         self._times = self._seen[up] - 1
         names = np.zeros(len(up), np.int64)
-        names[whole.first()] = [name_cost([name]) for name in came.new]
+        names[whole.first] = [name_cost([name]) for name in came.new]
         bill = Bill(before.cost, before.costs, before.order, names)
         self._left = forgotten(whole, self._times, bill, ledger.limits)
 

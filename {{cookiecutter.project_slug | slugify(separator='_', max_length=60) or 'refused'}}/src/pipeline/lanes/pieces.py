@@ -37,17 +37,13 @@ class Pieces(NamedTuple):
     bounds: NDArray[np.int64]  # where the pieces of each producer begin, and where the last end
     tops: NDArray[np.int64]  # newest of each producer before any id rose; of a new one, what stands before its first
     risen: NDArray[np.int64]  # which pieces are risen ids
+    first: NDArray[np.bool_]  # which of these are the first of new producers
     starts: NDArray[np.int64]  # ids before those of each producer
     ids: NDArray[np.int64]  # summed to its last id
     ranges: NDArray[np.int64]  # summed to its own; a piece that goes on from the one before is none
     peaks: NDArray[np.int64]  # the highest places in each transaction, summed to its own
     digests: NDArray[np.int64]
     digest_bounds: NDArray[np.int64]  # where the digests of each producer begin, and where the last end
-
-    def first(self) -> NDArray[np.bool_]:
-        """Which risen ids are the first of new producers."""
-        found: NDArray[np.bool_] = self.risen == self.bounds[self.places[self.risen]]
-        return found
 
     def hashed(self, at: NDArray[np.int64]) -> NDArray[np.int64]:
         """How many digests there are of producers with these newest pieces: a risen id, or what was before them all."""
@@ -81,6 +77,7 @@ def pieces(stored: Columns, rise: Rise, producers: int) -> Pieces:
         begins,
         begins[1:] - 1 - added,
         at_new,
+        at_new == begins[rise.places],
         np.append(0, ids[begins[1:-1] - 1]),
         ids,
         (~(same_txn & (firsts == previous + 1))).cumsum(),

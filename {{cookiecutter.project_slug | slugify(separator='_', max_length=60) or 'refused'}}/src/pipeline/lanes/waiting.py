@@ -32,7 +32,7 @@ class Waiting:
         nobody = len(self.pieces) - 1
         entries = np.full(len(whole.txns), nobody)
         entries[self.pieces[:-1]] = np.arange(nobody)
-        self.first = whole.first()
+        self.first = whole.first
         # The entry of the producer of each id before that id.
         self.before = np.where(self.first, nobody, entries[whole.risen - 1])
         # With which id the next entry of the same producer comes, so that this one means nothing any more.
