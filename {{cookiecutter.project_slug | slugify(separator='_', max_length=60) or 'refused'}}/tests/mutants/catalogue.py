@@ -209,7 +209,7 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "lanes-of-a-task-guessed",
         "pipeline.flow.shares",
         {
-            "places = [json.loads(written(partition.parentsIndices())) for partition in made]": """\
+            "places = [json.loads(written(made.get(task).parentsIndices())) for task in range(made.size())]": """\
 places = [list(range(len(places)))[task::tasks] for task in range(tasks)]""",
         },
         "tests/spark/test_shares.py::test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_order",

@@ -59,4 +59,10 @@ VERDICTS = (
         },
         "tests/unit/test_kept.py::test_a_file_that_holds_anything_else_is_not_believed",
     ),
+    Mutant(
+        "older-record-kept-by-an-earlier-task",
+        "pipeline.flow.batch",
+        {"report.kept for report in reports if report.record}": "report.kept for report in reports if report.kept}"},
+        "tests/unit/test_kept.py::test_what_a_task_has_put_into_a_file_is_handed_over_as_it_is",
+    ),
 )

@@ -7,9 +7,10 @@ from pathlib import Path
 import pytest
 from tests.support.lanes import settings_for
 
-from pipeline.flow.batch import HAND_OVER_BYTES, Lanes
-from pipeline.lanes.kept import Kept, keep, known
+from pipeline.flow.batch import Lanes
+from pipeline.lanes.kept import HAND_OVER_BYTES, Kept, keep, known
 from pipeline.lanes.recall import Recalled
+from pipeline.lanes.report import LaneReport
 from pipeline.lanes.task import LaneTask
 
 RECALLED = Recalled(b"a lane record", 7)
@@ -39,3 +40,16 @@ def test_only_small_records_travel_with_every_task(tmp_path: Path) -> None:
     assert told[0] is small
     assert isinstance(told[1], Kept)
     assert [known(one) for one in told] == [small, large]
+
+
+def test_what_a_task_has_put_into_a_file_is_handed_over_as_it_is(tmp_path: Path) -> None:
+    task = LaneTask(settings_for("localhost:1", "source"), 1, (0, 0), stop_file=str(tmp_path / "stop"))
+    before, newer = Recalled(bytes(HAND_OVER_BYTES + 1), 5), Recalled(bytes(HAND_OVER_BYTES + 2), 7)
+    kept = keep(tmp_path, 0, newer)
+    lanes = Lanes(task, {0: before}).after([LaneReport(0, newer.value, newer.end, kept)])
+    assert lanes.handed_over(0) is kept
+    # Committed by a task that had no such folder: what an earlier one put there is not the lane's last record.
+    last = Recalled(bytes(HAND_OVER_BYTES + 3), 9)
+    told = lanes.after([LaneReport(0, last.value, last.end)]).handed_over(0)
+    assert isinstance(told, Kept)
+    assert known(told) == last

@@ -23,6 +23,29 @@ def test_numbers_come_back_as_they_were_written(given_numbers: list[int]) -> Non
     assert unpacked(data, len(given_numbers)).tolist() == given_numbers
 
 
+def one_by_one(given_numbers: list[int]) -> bytes:
+    """What the format says, number by number."""
+    octets = []
+    for given_number in given_numbers:
+        left = given_number
+        while left >= 128:
+            octets.append(left % 128 + 128)
+            left //= 128
+        octets.append(left)
+    return bytes(octets)
+
+
+@quiet
+@given(st.lists(st.integers(0, 2**14 - 1), min_size=200, max_size=400), st.dictionaries(st.integers(0, 199), edges))
+def test_many_small_numbers_with_few_large_ones_are_written_as_each_by_itself(
+    small: list[int], others: dict[int, int]
+) -> None:
+    given_numbers = [others.get(place, number) for place, number in enumerate(small)]
+    data = packed(np.array(given_numbers, np.uint64))
+    assert data == one_by_one(given_numbers)
+    assert unpacked(data, len(given_numbers)).tolist() == given_numbers
+
+
 @pytest.mark.parametrize(("number", "data"), [(0, "00"), (127, "7f"), (128, "8001"), (300, "ac02")])
 def test_the_bytes_are_fixed(number: int, data: str) -> None:
     assert packed(np.array([number], np.uint64)).hex() == data

@@ -6,8 +6,7 @@ says is handed on; a batch that does not add up stops the job.
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
-from pathlib import Path
+from dataclasses import dataclass, field, replace
 from typing import TYPE_CHECKING, Any
 
 from pyspark import TaskContext
@@ -22,7 +21,7 @@ from pipeline.flow.source import frame_over
 from pipeline.flow.spared import spare_tasks
 from pipeline.flow.together import run_together
 from pipeline.lanes.joined import joined
-from pipeline.lanes.kept import keep
+from pipeline.lanes.kept import HAND_OVER_BYTES, keep
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import STOPS
 from pipeline.lanes.rows import COLUMNS, lane_rows
@@ -42,9 +41,6 @@ if TYPE_CHECKING:
 
     RunShare = Callable[[list[LaneTask], Iterator[Any]], list[LaneReport]]
 
-# A record that is handed over travels with every task of the batch; a larger one is kept in a file for its own task.
-HAND_OVER_BYTES = 16_384
-
 
 @dataclass(frozen=True)
 class Lanes:
@@ -52,13 +48,15 @@ class Lanes:
 
     task: LaneTask
     recalled: dict[int, Recalled]
+    kept: dict[int, Kept | None] = field(default_factory=dict)  # of those, what tasks have put into files
     row_bytes: int = 0  # what a row took on its way to the tasks, at most, lately; 0 if that is not known
 
     def after(self, reports: list[LaneReport]) -> Lanes:
         """Take over what the tasks committed."""
         newer = {report.partition: Recalled(report.record, report.end) for report in reports if report.record}
+        kept = {report.partition: report.kept for report in reports if report.record}
         row_bytes = max([self.row_bytes // 2, *(report.row_bytes for report in reports)])
-        return replace(self, recalled={**self.recalled, **newer}, row_bytes=row_bytes)
+        return replace(self, recalled={**self.recalled, **newer}, kept={**self.kept, **kept}, row_bytes=row_bytes)
 
     def tasks(self, ranges: Iterable[tuple[int, int, int]]) -> list[LaneTask]:
         """A task for each range, in the order of Spark's tasks."""
@@ -72,7 +70,7 @@ class Lanes:
         recalled = self.recalled[partition]
         if len(recalled.value) <= HAND_OVER_BYTES:
             return recalled
-        return keep(Path(self.task.stop_file).parent, partition, recalled)
+        return self.kept.get(partition) or keep(self.task.folder, partition, recalled)
 
 
 def write_batch(
@@ -101,7 +99,7 @@ def write_batch(
     settings = told_for(ranges, lanes.row_bytes) if rows is None else as_it_comes()
     packed = None
     if straight is not None:
-        packed = straight.collected(made, rdd, body, settings, Path(lanes.task.stop_file).with_name("reports"))
+        packed = straight.collected(made, rdd, body, settings, lanes.task.folder / "reports")
     if packed is None:
         with told(batch.sparkSession, settings):
             written = map_pieces(frame_over(rdd, made), body, REPORT_SCHEMA, COLUMNS).collect()
@@ -164,4 +162,7 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
         writer.report.note_stop(error)
         for _ in batches:  # Spark expects its input to be read to the end
             pass
-    return writer.report
+    report = writer.report
+    if len(report.record) > HAND_OVER_BYTES:
+        report.kept = keep(task.folder, task.partition, Recalled(report.record, report.end))
+    return report

@@ -6,7 +6,6 @@ and a range may hold no rows at all; so the map is taken from the batch's own in
 
 from __future__ import annotations
 
-from functools import cache
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -15,7 +14,7 @@ from pipeline.flow.each import Each
 
 if TYPE_CHECKING:
     from pyspark import SparkContext
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame
 
 SOURCE_RDD = "DataSourceRDD"
 BATCH_RDD = "KafkaSourceRDD"  # of a read that is no stream
@@ -61,18 +60,6 @@ def _told_by(context: SparkContext, partitions: Any, steps: tuple[str, ...]) -> 
     if steps not in known:
         known[steps] = Each(context, partitions.get(0), steps)
     return known[steps].of(partitions)
-
-
-def items(spark: SparkSession, array: Any) -> list[Any]:
-    """What stands in an array of Java: each item by one call, where py4j's own way asks for the length each time."""
-    item = _item_of(spark.sparkContext._jvm)  # noqa: SLF001
-    return [item(array, place) for place in range(len(array))]
-
-
-@cache
-def _item_of(jvm: Any) -> Any:
-    """Java's method, found once: py4j asks anew for each part of a name."""
-    return jvm.java.lang.reflect.Array.get
 
 
 def rdd_of(frame: DataFrame) -> Any:

@@ -13,7 +13,7 @@ import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.flow.ranges import items, rdd_of
+from pipeline.flow.ranges import rdd_of
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
@@ -39,8 +39,8 @@ def shared(rows: DataFrame, tasks: int) -> tuple[Any, list[list[int]]]:
     if tasks < len(places):
         none, written = _java(rows.sparkSession.sparkContext._jvm)  # noqa: SLF001
         rdd = rdd.coalesce(tasks, False, none, None)
-        made = items(rows.sparkSession, rdd.partitions())
-        places = [json.loads(written(partition.parentsIndices())) for partition in made]
+        made = rdd.toJavaRDD().partitions()
+        places = [json.loads(written(made.get(task).parentsIndices())) for task in range(made.size())]
     return rdd, places
 
 

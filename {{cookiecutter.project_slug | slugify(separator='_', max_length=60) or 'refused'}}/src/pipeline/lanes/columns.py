@@ -23,6 +23,7 @@ RANGES = ("txns", "firsts", "lasts")
 DIGEST = np.dtype(">i8")
 # Columns that hold -1 for "none yet" are stored one higher.
 RAISED = ("floor_txns", "floor_seqs")
+NOT_RISING = "ranges are not rising"
 
 
 class BadColumns(ValueError):
@@ -129,22 +130,30 @@ class Columns:
 
     def written(self) -> dict[str, Any]:
         """As they are stored: differences from range to range, which are small, as packed numbers."""
-        before = np.concatenate(([0], self.lasts))[: len(self.lasts)]
-        starts, rises = self._producer_starts(), np.diff(self.txns, prepend=0)
-        steps = {
-            "txns": np.where(starts, self.txns, rises),
-            "firsts": np.where(starts | (rises != 0), self.firsts, self.firsts - before),
-            "lasts": self.lasts - self.firsts,
-        }
-        numbers = {name: getattr(self, name) + (name in RAISED) for name in NUMBERS}
-        stored = {name: packed(column.astype(np.uint64)) for name, column in (numbers | steps).items()}
-        return {"producer_ids": self.producer_ids, **stored, "digests": self.digests.astype(DIGEST).tobytes()}
+        starts = _firsts_of(self.range_counts)
+        rises = np.diff(self.txns, prepend=0)
+        rises[starts] = self.txns[starts]
+        firsts = lasts = bytes(len(rises))  # each range is the first record of its transaction alone, as most are
+        if self.lasts.any():
+            new = rises != 0
+            new[starts] = True
+            before = np.concatenate(([0], self.lasts))[: len(self.lasts)]
+            firsts = _packed(np.where(new, self.firsts, self.firsts - before))
+            lasts = _packed(self.lasts - self.firsts)
+        numbers = {name: _packed(getattr(self, name) + (name in RAISED)) for name in NUMBERS}
+        digests = self.digests.astype(DIGEST).tobytes()
+        ranges = {"txns": _packed(rises), "firsts": firsts, "lasts": lasts}
+        return {"producer_ids": self.producer_ids, **numbers, **ranges, "digests": digests}
 
-    def _producer_starts(self) -> NDArray[np.bool_]:
-        """Which ranges are the first of a producer."""
-        starts = np.zeros(len(self.txns), bool)
-        starts[bounds(self.range_counts)[:-1][self.range_counts > 0]] = True
-        return starts
+
+def _packed(column: NDArray[np.int64]) -> bytes:
+    return packed(column.astype(np.uint64))
+
+
+def _firsts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Where the first range of each producer stands."""
+    places: NDArray[np.int64] = (counts.cumsum() - counts)[counts > 0]
+    return places
 
 
 def read(stored: dict[str, Any]) -> Columns:
@@ -156,19 +165,26 @@ def read(stored: dict[str, Any]) -> Columns:
         msg = "a number beyond 63 bits"
         raise BadColumns(msg)
     total = int(counts.sum())
-    txns, firsts, lasts = (unpacked(stored[name], total).astype(np.int64) for name in RANGES)
     digests = np.frombuffer(stored["digests"], DIGEST).astype(np.int64)
     if len(digests) != int(numbers["digest_counts"].sum()) or (counts < 1).any():
         msg = "columns of unlike length"
         raise BadColumns(msg)
-    starts = bounds(counts)[:-1]
-    producer_starts = np.zeros(total, bool)
-    producer_starts[starts] = True
-    new_txn = producer_starts | (txns != 0)
-    summed = _summed(txns, producer_starts)
-    ends = _summed(firsts + lasts, new_txn)
-    columns = [*numbers.values(), summed, ends - lasts, ends, digests]
-    found = Columns(ids, *columns)
+    starts = _firsts_of(counts)
+    steps = unpacked(stored["txns"], total).view(np.int64)
+    new = steps != 0
+    new[starts] = True
+    if stored["firsts"] == stored["lasts"] == bytes(total):  # each is the first record of its transaction alone
+        firsts = lasts = np.zeros(total, np.int64)
+        rising = new
+    else:
+        firsts, lasts = (unpacked(stored[name], total).view(np.int64) for name in ("firsts", "lasts"))
+        rising = new | (firsts > 0)
+        widths = lasts
+        lasts = _summed(firsts + widths, np.flatnonzero(new))
+        firsts = lasts - widths
+    found = Columns(ids, *numbers.values(), _summed(steps, starts), firsts, lasts, digests)
+    if (steps < 0).any() or not rising.all():
+        raise BadColumns(NOT_RISING)
     _check(found, starts)
     return found
 
@@ -179,10 +195,6 @@ def _check(found: Columns, starts: NDArray[np.int64]) -> None:
         msg = "a producer stands in it twice"
         raise BadColumns(msg)
     txns, firsts, lasts = found.txns, found.firsts, found.lasts
-    inner = np.ones(len(txns), bool)
-    inner[starts] = False
-    same = inner[1:] & (txns[1:] == txns[:-1])
-    rising = (txns[1:] > txns[:-1]) | (same & (firsts[1:] > lasts[:-1]))
     ids = np.add.reduceat(lasts - firsts + 1, starts) if len(starts) else starts
     floors = (found.floor_txns < txns[starts]) | (
         (found.floor_txns == txns[starts]) & (found.floor_seqs < firsts[starts])
@@ -191,14 +203,12 @@ def _check(found: Columns, starts: NDArray[np.int64]) -> None:
         (txns >= 0).all()
         and (firsts >= 0).all()
         and (lasts >= firsts).all()
-        and (rising | ~inner[1:]).all()
         and floors.all()
         and ((found.floor_txns < 0) == (found.floor_seqs < 0)).all()
         and (found.digest_counts <= ids).all()
     )
     if not sound:
-        msg = "ranges are not rising"
-        raise BadColumns(msg)
+        raise BadColumns(NOT_RISING)
 
 
 def bounds(counts: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -212,8 +222,9 @@ def _items(counts: NDArray[np.int64], places: NDArray[np.int64]) -> NDArray[np.i
     return np.repeat(starts - bounds(chosen)[:-1], chosen) + np.arange(chosen.sum())
 
 
-def _summed(steps: NDArray[np.int64], starts: NDArray[np.bool_]) -> NDArray[np.int64]:
-    """Running sums that begin anew at each start."""
-    sums = steps.cumsum()
-    before = (sums - steps)[starts]
-    return sums - np.repeat(before, np.diff(np.append(np.flatnonzero(starts), len(steps))))
+def _summed(steps: NDArray[np.int64], starts: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Running sums that begin anew at each start, of which the first is the first place."""
+    sums: NDArray[np.int64] = steps.cumsum()
+    before = sums[starts] - steps[starts]
+    sums -= np.repeat(before, np.diff(np.append(starts, len(steps))))
+    return sums

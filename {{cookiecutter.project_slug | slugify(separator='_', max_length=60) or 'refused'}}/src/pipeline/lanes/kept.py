@@ -1,7 +1,9 @@
-"""A lane record too large to travel with every task of a batch: the driver keeps it in a file for its own task.
+"""A lane record too large to travel with every task of a batch: it is kept in a file for its own task of the next one.
 
-Guarantee: a task takes from the file exactly what the driver put there, told by its hash, or it reads the lane itself:
-on another machine there is no such file, and that of another batch has another hash.
+The task that has committed it puts it there, or, if that ran on another machine, the driver.
+
+Guarantee: a task takes from the file exactly what the driver believes of the lane, told by its hash, or it reads the
+lane itself: on another machine there is no such file, and that of another batch, or attempt, has another hash.
 """
 
 from __future__ import annotations
@@ -11,6 +13,9 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from pipeline.lanes.recall import Recalled
+
+# A record that is handed over travels with every task of the batch; a larger one is kept in a file.
+HAND_OVER_BYTES = 16_384
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,7 +28,7 @@ class Kept:
 
 
 def keep(folder: Path, partition: int, recalled: Recalled) -> Kept | None:
-    """Put a lane record where tasks on this machine find it; on a full disk it is kept by Kafka alone."""
+    """Put a lane record where tasks on this machine find it; without room, or folder, it is kept by Kafka alone."""
     path = folder / f"lane-{partition}"
     try:
         path.write_bytes(recalled.value)
@@ -44,4 +49,4 @@ def known(told: Recalled | Kept | None) -> Recalled | None:
 
 
 def _digest(value: bytes) -> bytes:
-    return hashlib.blake2b(value, digest_size=16).digest()
+    return hashlib.sha256(value).digest()

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
     from numpy.typing import NDArray
 
+    from pipeline.lanes.kept import Kept
+
 # What a task may tell its driver to stop for; anything else fails the task, so that Spark runs it anew.
 STOPS: dict[str, type[PipelineError]] = {
     "replaced": Replaced,
@@ -93,6 +95,7 @@ class LaneReport:
     partition: int
     record: bytes = b""
     end: int = -1
+    kept: Kept | None = None  # where the record is for the next task of the lane, if it is a large one
     skipped: int = 0
     commits: list[Commit] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)

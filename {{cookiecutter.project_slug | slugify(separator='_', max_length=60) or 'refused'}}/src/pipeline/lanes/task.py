@@ -7,6 +7,7 @@ older one is out of date, and that of a source topic which was created anew stop
 from __future__ import annotations
 
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import TYPE_CHECKING
 
 from pipeline.errors import Replaced, SafeStop
@@ -47,6 +48,11 @@ class LaneTask:
     planned: Planned | None = None
     state_rows: int = 0
     state_bytes: int = 0
+
+    @property
+    def folder(self) -> Path:
+        """On the driver's machine: what is there for this run alone."""
+        return Path(self.stop_file).parent
 
     @property
     def key(self) -> bytes:
