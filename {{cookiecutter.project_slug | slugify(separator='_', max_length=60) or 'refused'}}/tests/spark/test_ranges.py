@@ -9,7 +9,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 
 from pipeline.errors import PipelineError
-from pipeline.flow.ranges import BATCH_RDD, SOURCE_RDD, Range, items, ranges_in
+from pipeline.flow.ranges import BATCH_RDD, SOURCE_RDD, Range, ranges_in
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -94,11 +94,3 @@ def test_many_ranges_take_no_more_calls_than_one(
         calls.append(0)
         assert len(ranges_in(spark.sparkContext, SOURCE_RDD, tasks)) == count
     assert 0 < calls[0] == calls[1]
-
-
-@pytest.mark.parametrize("count", [0, 1, 3])
-def test_the_items_of_an_array_of_java_come_in_their_order(spark: SparkSession, jvm: Any, count: int) -> None:
-    held = jvm.java.util.ArrayList()
-    for place in range(count):
-        held.add(f"item {place}")
-    assert items(spark, held.toArray()) == [f"item {place}" for place in range(count)]

@@ -177,12 +177,12 @@ def read(stored: dict[str, Any]) -> Columns:
         firsts = lasts = np.zeros(total, np.int64)
         rising = new
     else:
-        firsts, lasts = (unpacked(stored[name], total).view(np.int64) for name in ("firsts", "lasts"))
-        rising = new | (firsts > 0)
-        widths = lasts
-        lasts = _summed(firsts + widths, np.flatnonzero(new))
+        leaps, widths = (unpacked(stored[name], total).view(np.int64) for name in ("firsts", "lasts"))
+        rising = new | (leaps > 0)
+        lasts = _summed(leaps + widths, np.flatnonzero(new))
         firsts = lasts - widths
-    found = Columns(ids, *numbers.values(), _summed(steps, starts), firsts, lasts, digests)
+    columns = [*numbers.values(), _summed(steps, starts), firsts, lasts, digests]
+    found = Columns(ids, *columns)
     if (steps < 0).any() or not rising.all():
         raise BadColumns(NOT_RISING)
     _check(found, starts)
