@@ -60,9 +60,25 @@ VERDICTS = (
         "tests/unit/test_kept.py::test_a_file_that_holds_anything_else_is_not_believed",
     ),
     Mutant(
+        "one-range-twice-in-a-ledger-believed",
+        "pipeline.lanes.columns",
+        {"rising = new": "rising = np.ones(total, bool)"},
+        "tests/unit/test_record.py::test_ranges_of_one_transaction_that_do_not_rise_stop",
+    ),
+    Mutant(
+        "falling-ranges-of-a-ledger-believed",
+        "pipeline.lanes.columns",
+        {"rising = new | (leaps > 0)": "rising = new | (leaps != 0)"},
+        "tests/unit/test_record.py::test_ranges_of_one_transaction_that_do_not_rise_stop",
+    ),
+    Mutant(
         "older-record-kept-by-an-earlier-task",
         "pipeline.flow.batch",
-        {"report.kept for report in reports if report.record}": "report.kept for report in reports if report.kept}"},
+        {
+            "kept = {report.partition: report.kept for report in reports if report.record}": (
+                "kept = {report.partition: report.kept for report in reports if report.kept}"
+            )
+        },
         "tests/unit/test_kept.py::test_what_a_task_has_put_into_a_file_is_handed_over_as_it_is",
     ),
 )

@@ -8,12 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
-from py4j.protocol import Py4JError
+from py4j.protocol import Py4JError, Py4JJavaError
 from pyspark import TaskContext
-from pyspark.errors import PythonException
+from pyspark.errors import PySparkException, PythonException
+from pyspark.sql.functions import expr
 
 from pipeline.flow import straight
 from pipeline.flow.crossing import CODE, FEW_ROWS, INTERPRETED, ROWS, WRITTEN, as_it_comes, map_pieces, told
+from pipeline.flow.failures import failure_line
+from pipeline.flow.ranges import rdd_of
 from pipeline.flow.report_rows import REPORT_ARROW, REPORT_SCHEMA
 from pipeline.flow.shares import shared
 from pipeline.flow.source import as_rows, frame_over
@@ -123,6 +126,16 @@ def test_a_task_that_fails_fails_the_batch_with_its_own_words(batch: DataFrame, 
     rdd, _ = shared(batch, 2)
     with pytest.raises(PythonException, match="ValueError: these words"):
         Straight().collected(batch, rdd, failing, FIVES, by)
+
+
+def test_a_task_that_fails_in_java_is_told_as_if_it_were_collected(batch: DataFrame, by: Path) -> None:
+    frame = batch.withColumn("timestamp", expr("raise_error(concat('in ', 'Java'))").cast("long")).select(*COLUMNS)
+    with pytest.raises((Py4JJavaError, PySparkException)) as ways:
+        rdd_of(frame).collect()
+    with pytest.raises(type(ways.value)) as straight_on:
+        Straight().collected(batch, rdd_of(frame), told_of, FIVES, by)
+    assert "in Java" in failure_line(str(straight_on.value))
+    assert failure_line(str(straight_on.value)) == failure_line(str(ways.value))
 
 
 @pytest.mark.parametrize("error", [Py4JError("no such constructor"), TypeError("'JavaPackage' object is not callable")])

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import pytest
 from tests.support.lanes import settings_for
 
-from pipeline.flow.batch import Lanes
+from pipeline.flow import batch
+from pipeline.flow.batch import Lanes, run_task
 from pipeline.lanes.kept import HAND_OVER_BYTES, Kept, keep, known
 from pipeline.lanes.recall import Recalled
 from pipeline.lanes.report import LaneReport
@@ -53,3 +55,25 @@ def test_what_a_task_has_put_into_a_file_is_handed_over_as_it_is(tmp_path: Path)
     told = lanes.after([LaneReport(0, last.value, last.end)]).handed_over(0)
     assert isinstance(told, Kept)
     assert known(told) == last
+
+
+@pytest.mark.parametrize(
+    ("record", "is_kept"), [(bytes(HAND_OVER_BYTES + 1), True), (bytes(HAND_OVER_BYTES), False), (b"", False)]
+)
+def test_a_task_puts_a_large_record_that_it_has_committed_into_a_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, record: bytes, *, is_kept: bool
+) -> None:
+    class Writer:
+        """Has committed, or not, whatever it is given."""
+
+        report = LaneReport(4, record, 11)
+
+        def write(self, rows: Any) -> None:
+            assert not list(rows)
+
+    monkeypatch.setattr(batch, "writer_of", lambda _: Writer())
+    settings = settings_for("localhost:1", "source")
+    task = LaneTask(settings, 1, (0, 0), partition=4, first=0, until=1, stop_file=str(tmp_path / "stop"))
+    report = run_task(task, iter(()))
+    assert known(report.kept) == (Recalled(record, 11) if is_kept else None)
+    assert [path.name for path in tmp_path.iterdir()] == ["lane-4"] * is_kept

@@ -168,6 +168,13 @@ def test_a_ledger_that_contradicts_itself_stops(state: ProducerState) -> None:
         decode(encode(replace(RECORD, producers=Columns.of([state]))), RECORD.key)
 
 
+@pytest.mark.parametrize(("firsts", "lasts"), [([0, 0], [0, 0]), ([10, 3], [10, 3]), ([10, 10], [12, 12])])
+def test_ranges_of_one_transaction_that_do_not_rise_stop(firsts: list[int], lasts: list[int]) -> None:
+    state = STATE._replace(floor=None, txns=[5, 5], firsts=firsts, lasts=lasts, digests=[])
+    with pytest.raises(SafeStop, match="damaged, ranges are not rising"):
+        decode(encode(replace(RECORD, producers=Columns.of([state]))), RECORD.key)
+
+
 def test_a_producer_that_stands_in_the_record_twice_stops() -> None:
     with pytest.raises(SafeStop, match="a producer stands in it twice"):
         decode(encode(replace(RECORD, producers=Columns.of([STATE, STATE]))), RECORD.key)

@@ -109,7 +109,7 @@ class Job:
         check_log(self.settings, next_offsets(recalled))
         self.observer.on_start(run, recalled, self.settings.delivery)
         fault_point("before query")
-        with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
+        with tempfile.TemporaryDirectory(prefix="pipeline-", ignore_cleanup_errors=True) as scratch:
             folder = location(self.settings, scratch)
             path.check_folder(folder, recalled)
             stop_file = Path(scratch, "stop")

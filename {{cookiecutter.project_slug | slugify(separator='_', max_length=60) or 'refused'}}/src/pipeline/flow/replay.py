@@ -77,7 +77,7 @@ class Replay:
             self.stretch.check_start({number: decode(lane.value).start_offset for number, lane in recalled.items()})
             check_log(self.settings, next_offsets(recalled))
             self.observer.on_start(run, recalled, self.settings.delivery)
-            with tempfile.TemporaryDirectory(prefix="pipeline-") as scratch:
+            with tempfile.TemporaryDirectory(prefix="pipeline-", ignore_cleanup_errors=True) as scratch:
                 self._stop_file = stop_file = Path(scratch, "stop")
                 task = checked.task(self.settings, run, codec, stop_file)
                 limits = {**checked.topic_bytes, **self._limits(checked.topic_bytes)}

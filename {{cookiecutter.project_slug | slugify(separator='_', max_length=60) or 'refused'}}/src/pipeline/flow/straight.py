@@ -39,6 +39,8 @@ NUMBER = 2**32
 WORD_BYTES = 8
 HEAD_BYTES = 2 * WORD_BYTES
 LENGTH_BITS = 32
+# As what Java tells the failure of something that was waited for; the failure itself is its cause.
+WRAPPED = "ExecutionException"
 
 
 class Straight:
@@ -147,11 +149,11 @@ def _collected(rdd: Any) -> list[Any]:
     try:
         found = rdd.toJavaRDD().collectAsync().get()
     except Py4JJavaError as error:
-        cause = error.java_exception.getCause()  # this way a failure is wrapped once more
-        told = None if cause is None else convert_exception(cause)
-        if told is None or isinstance(told, UnknownException):
+        if error.java_exception.getClass().getSimpleName() != WRAPPED:
             raise
-        raise told from None
+        cause = error.java_exception.getCause()
+        told = convert_exception(cause)
+        raise (Py4JJavaError(error.errmsg, cause) if isinstance(told, UnknownException) else told) from None
     return [found.get(place) for place in range(found.size())]
 
 

@@ -1,6 +1,7 @@
 """A lane record too large to travel with every task of a batch: it is kept in a file for its own task of the next one.
 
-The task that has committed it puts it there, or, if that ran on another machine, the driver.
+The task that has committed it puts it there. Of records for which none has, the driver does it: those of the first
+batch, those committed on another machine, and those of transactions over several lanes and of the shuffled path.
 
 Guarantee: a task takes from the file exactly what the driver believes of the lane, told by its hash, or it reads the
 lane itself: on another machine there is no such file, and that of another batch, or attempt, has another hash.
