@@ -23,7 +23,6 @@ RANGES = ("txns", "firsts", "lasts")
 DIGEST = np.dtype(">i8")
 # Columns that hold -1 for "none yet" are stored one higher.
 RAISED = ("floor_txns", "floor_seqs")
-NOT_RISING = "ranges are not rising"
 
 
 class BadColumns(ValueError):
@@ -152,8 +151,7 @@ def _packed(column: NDArray[np.int64]) -> bytes:
 
 def _firsts_of(counts: NDArray[np.int64]) -> NDArray[np.int64]:
     """Where the first range of each producer stands."""
-    places: NDArray[np.int64] = (counts.cumsum() - counts)[counts > 0]
-    return places
+    return bounds(counts)[:-1][counts > 0]
 
 
 def read(stored: dict[str, Any]) -> Columns:
@@ -183,13 +181,11 @@ def read(stored: dict[str, Any]) -> Columns:
         firsts = lasts - widths
     columns = [*numbers.values(), _summed(steps, starts), firsts, lasts, digests]
     found = Columns(ids, *columns)
-    if (steps < 0).any() or not rising.all():
-        raise BadColumns(NOT_RISING)
-    _check(found, starts)
+    _check(found, starts, rising & (steps >= 0))
     return found
 
 
-def _check(found: Columns, starts: NDArray[np.int64]) -> None:
+def _check(found: Columns, starts: NDArray[np.int64], rising: NDArray[np.bool_]) -> None:
     """What no ledger writes is damage, whether by a flipped bit or by another hand."""
     if len(set(found.producer_ids)) != len(found):
         msg = "a producer stands in it twice"
@@ -203,12 +199,14 @@ def _check(found: Columns, starts: NDArray[np.int64]) -> None:
         (txns >= 0).all()
         and (firsts >= 0).all()
         and (lasts >= firsts).all()
+        and rising.all()
         and floors.all()
         and ((found.floor_txns < 0) == (found.floor_seqs < 0)).all()
         and (found.digest_counts <= ids).all()
     )
     if not sound:
-        raise BadColumns(NOT_RISING)
+        msg = "ranges are not rising"
+        raise BadColumns(msg)
 
 
 def bounds(counts: NDArray[np.int64]) -> NDArray[np.int64]:
