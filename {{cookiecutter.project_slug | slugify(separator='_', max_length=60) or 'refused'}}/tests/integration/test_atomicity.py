@@ -22,7 +22,7 @@ from pipeline.kafka import Fatal
 from pipeline.lanes.record import decode
 from pipeline.lanes.rows import Chunk
 from pipeline.lanes.takeover import take_over
-from pipeline.lanes.together import BatchWriter, Together
+from pipeline.lanes.together import ShareWriter, Together
 from pipeline.lanes.topics import Topics
 from pipeline.local.gate import Gate
 from pipeline.local.processes import signal_all, tree
@@ -54,8 +54,11 @@ def write(
     tasks = [
         app.task(first, until, partition=lane, run=run, recalled=(recalled or {}).get(lane)) for lane in range(LANES)
     ]
-    writer = BatchWriter(tasks)
-    writer.write({lane: Chunk(first, until, [columnar(app.rows(first, until))]) for lane in range(LANES)})
+    writer = ShareWriter(tasks, app.settings.batch_id)
+    writer.begin()
+    for lane in range(LANES):
+        writer.gather(lane, Chunk(first, until, [columnar(app.rows(first, until))]))
+    writer.write()
     return writer.reports
 
 

@@ -135,8 +135,8 @@ def test_a_lane_whose_coordinator_is_killed_before_the_commit_is_written_on_exac
     real = Transaction.flush_and_compare
     killed: list[int] = []
 
-    def flush_and_kill(self: Transaction, end: int, **given: bool) -> int:
-        landed = real(self, end, **given)
+    def flush_and_kill(self: Transaction, end: int, before: str = "") -> int:
+        landed = real(self, end, before)
         if not killed:
             killed.append(coordinator(cluster.bootstrap, app.settings.transactional_id(0)))
             cluster.kill(killed[0])

@@ -170,8 +170,8 @@ def test_a_transaction_that_outlives_its_time_out_is_written_anew(
     real = Transaction.flush_and_compare
     waited: list[int] = []
 
-    def slow(self: Transaction, end: int, **given: bool) -> int:
-        landed = real(self, end, **given)
+    def slow(self: Transaction, end: int, before: str = "") -> int:
+        landed = real(self, end, before)
         if not waited:
             waited.append(end)
             wait_until(lambda: app.glance().end == end + 2, what="the broker has aborted the transaction")

@@ -190,7 +190,7 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     Mutant(
         "confirmed-transaction-aborted-for-its-owed-marker",
         TRANSACTION,
-        {"if landed < end - marker_owed:": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
+        {"if landed < end - (before == self._id):": 'if landed < end:\n    raise Moved("one lower")\nif False:'},
         "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
     ),
     Mutant(

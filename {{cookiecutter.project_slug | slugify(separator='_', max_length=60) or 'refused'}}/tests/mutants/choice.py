@@ -49,7 +49,7 @@ for lane in chunks:
         "batch-compares-one-lane",
         TOGETHER,
         {
-            "found[partition] = self.flush_and_compare(end, marker_owed=partition in owed)": """\
+            'found[partition] = self.flush_and_compare(end, before.get(partition, ""))': """\
 found[partition] = self._lane_offset or 0 if found else self.flush_and_compare(end)""",
         },
         "tests/integration/test_atomicity.py::test_the_record_of_every_lane_must_land_where_its_recall_saw_the_end",

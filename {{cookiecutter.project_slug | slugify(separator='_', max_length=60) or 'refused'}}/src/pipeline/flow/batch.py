@@ -19,10 +19,9 @@ from pipeline.flow.report_rows import REPORT_SCHEMA, report_row, reports_in
 from pipeline.flow.shares import shared, tasks_for
 from pipeline.flow.source import frame_over
 from pipeline.flow.spared import spare_tasks
-from pipeline.flow.together import run_together
+from pipeline.flow.together import run_batch, run_together
 from pipeline.lanes.joined import joined
-from pipeline.lanes.kept import HAND_OVER_BYTES, keep
-from pipeline.lanes.recall import Recalled
+from pipeline.lanes.kept import HAND_OVER_BYTES, keep, keep_large
 from pipeline.lanes.report import STOPS
 from pipeline.lanes.rows import COLUMNS, lane_rows
 from pipeline.lanes.side_by_side import side_by_side
@@ -36,6 +35,7 @@ if TYPE_CHECKING:
     from pipeline.flow.crossing import Body
     from pipeline.flow.straight import Straight
     from pipeline.lanes.kept import Kept
+    from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import LaneReport
     from pipeline.lanes.task import LaneTask
 
@@ -53,7 +53,7 @@ class Lanes:
 
     def after(self, reports: list[LaneReport]) -> Lanes:
         """Take over what the tasks committed."""
-        newer = {report.partition: Recalled(report.record, report.end) for report in reports if report.record}
+        newer = {report.partition: report.recalled for report in reports if report.record}
         kept = {report.partition: report.kept for report in reports if report.record}
         row_bytes = max([self.row_bytes // 2, *(report.row_bytes for report in reports)])
         return replace(self, recalled={**self.recalled, **newer}, kept={**self.kept, **kept}, row_bytes=row_bytes)
@@ -121,7 +121,7 @@ def _tasks(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> tuple[Any, Bod
     rdd, places = shared(made, 1 if together else tasks_for(ranges, slots))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]
-    return rdd, task_body(shares, run_together if together else run_share)
+    return rdd, task_body(shares, run_batch if together else run_share)
 
 
 def task_body(shares: list[list[LaneTask]], run: RunShare) -> Body:
@@ -146,9 +146,11 @@ def task_body(shares: list[list[LaneTask]], run: RunShare) -> Body:
 
 
 def run_share(share: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
-    """Write the lanes of a task, each by transactions of its own."""
+    """Write the lanes of a task: exactly once by common transactions, else each by its own."""
     if len(share) == 1:
         return [run_task(share[0], batches)]
+    if share[0].settings.delivery.semantics == "exactly-once":
+        return run_together(share, batches)
     return side_by_side(share, batches, run_task)
 
 
@@ -162,7 +164,5 @@ def run_task(task: LaneTask, batches: Iterator[Any]) -> LaneReport:
         writer.report.note_stop(error)
         for _ in batches:  # Spark expects its input to be read to the end
             pass
-    report = writer.report
-    if len(report.record) > HAND_OVER_BYTES:
-        report.kept = keep(task.folder, task.partition, Recalled(report.record, report.end))
-    return report
+    keep_large(task.folder, writer.report)
+    return writer.report

@@ -1,50 +1,123 @@
-"""Atomicity `batch` in Spark: one task reads all ranges of a batch, one lane after another, and writes them together.
+"""A task of several lanes: it reads their ranges, one lane after another, and writes them together.
+
+With atomicity `batch` one task has all lanes of a batch, and one transaction. Else a task commits whenever it has about
+as much in hand as one lane alone may have: of a small batch, once.
 
 Guarantee: no shuffle, so each lane's rows come in offset order; rows are told apart by their own partition, never by
-their place. The batch is gathered before its transaction is begun: user code takes no time of it.
+their place. An input that breaks in the middle of a lane is never taken for its end. Rows are gathered before their
+transaction is begun: user code takes no time of it.
 """
 
 from __future__ import annotations
 
-from collections import defaultdict
+import time
+from itertools import groupby
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pipeline.errors import SafeStop
 from pipeline.lanes.joined import joined
+from pipeline.lanes.kept import keep_large
 from pipeline.lanes.report import STOPS, LaneReport
-from pipeline.lanes.rows import Chunk, lane_rows
+from pipeline.lanes.rows import Chunk, chunks, lane_rows
 from pipeline.lanes.side_by_side import by_lane
-from pipeline.lanes.together import BatchWriter
+from pipeline.lanes.together import ShareWriter
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator
 
+    from pipeline.lanes.rows import Rows
     from pipeline.lanes.task import LaneTask
+
+    Cut = Callable[[LaneTask, Iterable[Rows]], Iterable[Chunk]]
+
+# What may be in hand of some lanes when rows of the next are taken; more is committed first.
+HELD_BYTES = 16 * 1024 * 1024
+
+
+def run_batch(tasks: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
+    """Write all lanes of a batch by one transaction, under the app's batch id."""
+    writer = ShareWriter(tasks, tasks[0].settings.batch_id)
+
+    def write() -> None:
+        writer.begin()
+        for lane, chunk in lane_chunks(tasks, batches, whole):
+            writer.gather(lane, chunk)
+        writer.write()
+
+    return _reports(writer, write, tasks, batches)
 
 
 def run_together(tasks: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
-    """Write all lanes; a reason to stop is a result, since Spark would only repeat an exception."""
-    writer = BatchWriter(tasks)
+    """Write the lanes of a task, under the id of the lowest: no other task has that lane, so none has its id."""
+    settings = tasks[0].settings
+    writer = ShareWriter(tasks, settings.transactional_id(min(task.partition for task in tasks)))
+    rows, seconds = settings.transaction.chunk_rows, settings.transaction.chunk_seconds
+
+    def write() -> None:
+        writer.begin()
+        since = time.monotonic()
+        for lane, chunk in lane_chunks(tasks, batches, bounded):
+            held = writer.in_hand
+            late = time.monotonic() - since > seconds
+            if held and (lane in held or late or _length(held) + len(chunk) > rows or _size(held) > HELD_BYTES):
+                writer.write()
+                since = time.monotonic()
+            writer.gather(lane, chunk)
+        writer.write()
+
+    return _reports(writer, write, tasks, batches)
+
+
+def whole(task: LaneTask, rows: Iterable[Rows]) -> Iterable[Chunk]:
+    """A lane's range as one chunk."""
+    return [Chunk(task.first, task.until, list(rows))]
+
+
+def bounded(task: LaneTask, rows: Iterable[Rows]) -> Iterable[Chunk]:
+    """A lane's range in chunks."""
+    limits = task.settings.transaction
+    return chunks(rows, task.first, task.until, max_rows=limits.chunk_rows, max_seconds=limits.chunk_seconds)
+
+
+def lane_chunks(tasks: list[LaneTask], batches: Iterable[Any], cut: Cut) -> Iterator[tuple[int, Chunk]]:
+    """The chunks of each lane, in the order of the tasks; of one without rows too, so that it advances."""
+    places = {task.partition: place for place, task in enumerate(tasks)}
+    now = 0
+    for partition, found in groupby(by_lane(batches), itemgetter(0)):
+        place = places.get(partition, -1)
+        if place < now:
+            msg = f"rows of partition {partition} where others were expected: transform must keep rows as they are"
+            raise SafeStop(msg)
+        for task in tasks[now:place]:
+            yield from ((task.partition, chunk) for chunk in cut(task, ()))
+        task, now = tasks[place], place + 1
+        names, schemas = task.settings.identity, task.schemas
+        own = joined(batch for _, batch in found)
+        rows = lane_rows(own, partition, task.first, task.until, names, schemas)
+        yield from ((partition, chunk) for chunk in cut(task, rows))
+    for task in tasks[now:]:
+        yield from ((task.partition, chunk) for chunk in cut(task, ()))
+
+
+def _reports(
+    writer: ShareWriter, write: Callable[[], None], tasks: list[LaneTask], batches: Iterable[Any]
+) -> list[LaneReport]:
+    """What became of the lanes; a reason to stop is a result, since Spark would only repeat an exception."""
     try:
-        writer.write(chunks_of(tasks, batches))
+        write()
     except tuple(STOPS.values()) as error:
         writer.reports[0].note_stop(error)
         for _ in batches:  # Spark expects its input to be read to the end
             pass
+    for report in writer.reports:
+        keep_large(tasks[0].folder, report)
     return writer.reports
 
 
-def chunks_of(tasks: list[LaneTask], batches: Iterable[Any]) -> dict[int, Chunk]:
-    """Each lane's whole range as one chunk; one without rows advances its lane all the same."""
-    parts: dict[int, list[Any]] = defaultdict(list)
-    for partition, batch in by_lane(batches):
-        parts[partition].append(batch)
-    if foreign := parts.keys() - {task.partition for task in tasks}:
-        msg = f"rows of partitions {sorted(foreign)}, which are not in the batch: transform must keep rows as they are"
-        raise SafeStop(msg)
-    chunks = {}
-    for task in tasks:
-        names, schemas = task.settings.identity, task.schemas
-        rows = lane_rows(joined(parts[task.partition]), task.partition, task.first, task.until, names, schemas)
-        chunks[task.partition] = Chunk(task.first, task.until, list(rows))
-    return chunks
+def _length(held: dict[int, Chunk]) -> int:
+    return sum(map(len, held.values()))
+
+
+def _size(held: dict[int, Chunk]) -> int:
+    return sum(part.size for chunk in held.values() for part in chunk.parts)

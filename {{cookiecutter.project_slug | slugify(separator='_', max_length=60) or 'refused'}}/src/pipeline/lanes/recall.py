@@ -38,6 +38,7 @@ class Recalled:
 
     value: bytes
     end: int
+    by: str = ""  # the transactional id it was written under, if that was another than the lane's own
 
 
 def hanging_after(settings: Settings) -> float:

@@ -15,6 +15,7 @@ import numpy as np
 
 from pipeline.errors import Denied, PipelineError, RegistryAway, Replaced, SafeStop, Stopped
 from pipeline.kafka import TransactionFailed
+from pipeline.lanes.recall import Recalled
 
 if TYPE_CHECKING:
     from collections.abc import Iterator, Sequence
@@ -96,6 +97,7 @@ class LaneReport:
     record: bytes = b""
     end: int = -1
     kept: Kept | None = None  # where the record is for the next task of the lane, if it is a large one
+    by: str = ""  # as in what is recalled
     skipped: int = 0
     commits: list[Commit] = field(default_factory=list)
     failures: dict[str, int] = field(default_factory=dict)
@@ -103,6 +105,11 @@ class LaneReport:
     row_bytes: int = 0  # what a row took on its way to the task, at most
     stop: str = ""
     stop_message: str = ""
+
+    @property
+    def recalled(self) -> Recalled:
+        """What the lane's next task is told of it."""
+        return Recalled(self.record, self.end, self.by)
 
     def note_failure(self, error: PipelineError) -> None:
         """Count a failed attempt by its kind."""

@@ -98,12 +98,13 @@ def _take_together(settings: Settings, source: Topic, run: int, pool: ThreadPool
         for number, value in values.items():
             key = lane_key(settings.app.id, source.name, number)
             transaction.put_lane_record(settings.lane_topic, number, key, value)
-        transaction.flush_and_compare_all(ends)
+        transaction.flush_and_compare_all(ends, {})
         transaction.commit()
     except BaseException:
         transaction.abandon()
         raise
-    return {number: Recalled(value, ends[number] + RECORD_AND_MARKER) for number, value in values.items()}
+    by = settings.batch_id
+    return {number: Recalled(value, ends[number] + RECORD_AND_MARKER, by) for number, value in values.items()}
 
 
 def _look(settings: Settings, source: Topic, partition: int) -> LaneRecord:

@@ -105,22 +105,23 @@ class Transaction:
         with mapped(f"{self._id}: produce to {topic}", f"Write on Topic {topic}"):
             with_room(self._producer, self._seconds, topic, *record, **options)
 
-    def flush_and_compare(self, end: int, *, marker_owed: bool = False) -> int:
+    def flush_and_compare(self, end: int, before: str = "") -> int:
         """Wait for every delivery report, then demand that the lane record stands exactly at `end`; return its offset.
 
-        One lower is right where the record before it is known to be committed, and its marker may be owed: no marker
-        stands between the two then (KAFKA-20734), so the end of this transaction decides over both, and only a commit
-        is true to what was confirmed. An abort, by whomever, would undo it.
+        `before` is the id of the record before it where that is known to be committed, but its marker may be owed: one
+        lower is right then if the id is this one's. No marker stands between the two (KAFKA-20734), so the end of this
+        transaction decides over both, and only a commit is true to what was confirmed. An abort, by whomever, would
+        undo it. Over a record of another id it decides nothing: that marker is waited for, by a recall that reads.
         """
         with mapped(f"flush {self._id}", self._needs):
             left = self._producer.flush(self._seconds)
         if self._failures or left:
             raise self._undelivered(left)
         landed = -1 if self._lane_offset is None else self._lane_offset
-        if landed > end:
+        if landed > end or (landed == end - 1 and before not in {"", self._id}):
             msg = f"{self._id}: lane record at offset {landed}, expected {end}: recall was out of date"
             raise Moved(msg)
-        if landed < end - marker_owed:
+        if landed < end - (before == self._id):
             msg = (
                 f"{self._id}: lane record at offset {landed}, expected {end}: the lane topic lost what was "
                 f"committed, by an unclean leader election or a restored disk; run `pipeline audit`, restore the topic"

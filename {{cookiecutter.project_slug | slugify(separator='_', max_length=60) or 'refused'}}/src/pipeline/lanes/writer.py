@@ -13,7 +13,6 @@ killed, the lane goes on exactly where its last committed transaction ended.
 
 from __future__ import annotations
 
-import time
 from collections import Counter
 from dataclasses import replace
 from functools import partial
@@ -23,7 +22,8 @@ from typing import TYPE_CHECKING, NoReturn
 from pipeline import __version__
 from pipeline.errors import SafeStop, Stopped
 from pipeline.faults import fault_point
-from pipeline.kafka import TransactionFailed, producer_config, until_given_up
+from pipeline.kafka import until_given_up
+from pipeline.lanes.fresh import Fresh
 from pipeline.lanes.judge import check_topics, judge
 from pipeline.lanes.kept import known
 from pipeline.lanes.ledger import Ledger
@@ -38,14 +38,13 @@ from pipeline.lanes.transaction import Moved, Transaction
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable
 
+    from pipeline.kafka import TransactionFailed
     from pipeline.lanes.judge import Judged
     from pipeline.lanes.record import LaneRecord
     from pipeline.lanes.rows import Chunk, Rows
     from pipeline.lanes.task import LaneTask
     from pipeline.lanes.transaction import Sendable
 
-# A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
-MARKERS_SECONDS = 0.05
 # The broker's limit counts the record batch: its header and the lane record's key come on top of the value.
 BATCH_OVERHEAD_BYTES = 1_024
 RECORD_AND_MARKER = 2  # how far a committed transaction moves the end of its lane partition
@@ -61,14 +60,15 @@ class LaneWriter:
         self._key = task.key
         self._recalled = known(task.recalled)
         self._read_last: tuple[bytes, LaneRecord] | None = None
-        self._ahead: tuple[Transaction, Commit] | TransactionFailed | None = None  # of the first attempt, its fence
-        self._last_commit = 0.0
+        self._own = task.settings.transactional_id(task.partition)
+        self._fresh = Fresh(Transaction, task.settings, self._own, task.batch_bytes)
         self.report = LaneReport(task.partition)
         self._attempts = Attempts(self.report.outcomes, task.settings.transaction.timeout_ms / 1000)
 
     def write(self, batches: Iterable[Rows]) -> None:
         """Commit the range chunk by chunk; an empty range advances the lane all the same."""
-        self._fence_ahead()
+        if self._settled(self._task.until) is None:
+            self._fresh.fence_ahead()
         limits = self._settings.transaction
         for chunk in chunks(
             batches,
@@ -94,40 +94,12 @@ class LaneWriter:
         if (recalled := self._settled(chunk.until)) is not None:
             self._take(recalled, skipped=len(chunk))
             return
-        ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, TransactionFailed):
-            raise ahead
-        transaction, commit = ahead or self._fenced(attempt)
+        transaction, commit = self._fresh.fenced(attempt)  # 1
         try:
             self._six_steps(chunk, transaction, commit)
         except BaseException:
             transaction.abandon()
             raise
-
-    def _fence_ahead(self) -> None:
-        """Step 1 while the first rows are on their way: it does not depend on them, and brokers take their time."""
-        if self._settled(self._task.until) is not None:
-            return
-        try:
-            self._ahead = self._fenced(attempt=1)
-        except TransactionFailed as error:
-            self._ahead = error  # the first attempt has failed, and the chunk's second begins at the fence
-
-    def _fenced(self, attempt: int) -> tuple[Transaction, Commit]:
-        """Step 1: a fresh producer that holds the lane, and the time that took."""
-        self._wait_for_markers()
-        transaction = Transaction(
-            producer_config(
-                self._settings, self._settings.transactional_id(self._task.partition), self._task.batch_bytes
-            ),
-            name_failures=attempt > 1,
-        )
-        commit = Commit()
-        fault_point("before fence")
-        with commit.phase("fence"):
-            transaction.fence()
-        fault_point("after fence")
-        return transaction, commit
 
     def _settled(self, until: int) -> Recalled | None:
         """The record that was handed over, if it says enough to spare the fence: progress never falls."""
@@ -184,15 +156,14 @@ class LaneWriter:
             transaction.send_all(self._letters(judged))
             transaction.put_lane_record(self._settings.lane_topic, self._task.partition, self._key, record.value)
             fault_point("after lane record")
-            # A record that was handed over is known to be committed, with or without its marker.
-            landed = transaction.flush_and_compare(record.end, marker_owed=self._recalled is not None)
+            landed = transaction.flush_and_compare(record.end, self._before)
             fault_point("after compare")
         self._attempts.committing(record.value, describe)
         fault_point("before commit")
         with commit.phase("commit"):
             transaction.commit()
         fault_point("after commit")
-        self._last_commit = time.monotonic()
+        self._fresh.committed()
         self._attempts.committed()
         return landed
 
@@ -200,10 +171,10 @@ class LaneWriter:
         limit = self._task.topic_bytes.get(self._settings.output.dead_letter_topic)
         return dead_letters(self._settings, self._task.partition, judged.dead, limit)
 
-    def _wait_for_markers(self) -> None:
-        early = self._last_commit + MARKERS_SECONDS - time.monotonic()
-        if early > 0:
-            time.sleep(early)
+    @property
+    def _before(self) -> str:
+        """The id of the lane's record, if it was handed over: known to be committed, with or without its marker."""
+        return "" if self._recalled is None else self._recalled.by or self._own
 
     def _read(self) -> Recalled:
         settings = self._settings
@@ -253,6 +224,7 @@ class LaneWriter:
         self._recalled = recalled
         self.report.record = recalled.value
         self.report.end = recalled.end
+        self.report.by = recalled.by
         self.report.skipped += skipped
         if commit is not None:
             self.report.commits.append(commit)
