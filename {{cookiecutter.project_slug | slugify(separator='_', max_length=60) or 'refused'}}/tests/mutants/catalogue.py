@@ -194,6 +194,40 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "tests/integration/test_hanging.py::test_a_lane_known_to_be_committed_is_settled_by_the_next_commit",
     ),
     Mutant(
+        "owed-marker-of-another-id-taken-for-its-own",
+        TRANSACTION,
+        {
+            'if landed > end or (landed == end - 1 and before not in {"", self._id}):': "if landed > end:",
+            "if landed < end - (before == self._id):": "if landed < end - bool(before):",
+        },
+        "tests/integration/test_together.py::test_the_owed_marker_of_another_id_is_waited_for_and_nothing_is_decided_in_its_place",
+    ),
+    Mutant(
+        "rows-of-a-lane-that-is-over-taken",
+        "pipeline.flow.together",
+        {"if place < now:": "if False:"},
+        "tests/unit/test_together.py::test_rows_of_a_lane_that_is_not_here_or_is_over_stop_the_task_before_other_lanes_are_moved",
+    ),
+    Mutant(
+        "tasks-under-one-id",
+        "pipeline.flow.together",
+        {
+            "writer = ShareWriter(tasks, settings.transactional_id(min(task.partition for task in tasks)))": """\
+writer = ShareWriter(tasks, settings.transactional_id(0))""",
+        },
+        "tests/unit/test_together.py::test_a_small_share_is_one_transaction_under_the_id_of_its_lowest_lane",
+    ),
+    Mutant(
+        "judged-ahead-by-a-record-that-is-not-the-lanes",
+        "pipeline.lanes.together",
+        {
+            "if ahead is not None and ahead.recalled is part.recalled and ahead.chunk is part.chunk:": """\
+if ahead is not None:""",
+            "self._recalled = self._judged_ahead = None": "self._recalled = None",
+        },
+        "tests/integration/test_together.py::test_a_lane_moved_by_another_writer_is_noticed_and_nothing_is_written_twice",
+    ),
+    Mutant(
         "broken-input-taken-for-the-end",
         "pipeline.lanes.side_by_side",
         {"feed.fail(error)": "feed.close()"},

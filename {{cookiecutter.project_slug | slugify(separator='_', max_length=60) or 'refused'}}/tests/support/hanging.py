@@ -12,14 +12,19 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from confluent_kafka.admin import OffsetSpec
 from tests.support.lanes import App, provisioned
+from tests.support.rows import columnar
 
-from pipeline.lanes.recall import Recalled
+from pipeline.lanes.rows import Chunk
+from pipeline.lanes.together import ShareWriter
 from pipeline.lanes.topics import Topics
 from pipeline.local.broker import Broker
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
     from pathlib import Path
+
+    from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
 
 # A killed node may come back after 2 s.
 HASTY = {"broker.session.timeout.ms": "2000", "broker.heartbeat.interval.ms": "500"}
@@ -47,21 +52,29 @@ class Hanging(NamedTuple):
 
 
 @contextmanager
-def hanging() -> Iterator[Hanging]:
-    """Start a broker, and leave a confirmed transaction without its markers."""
+def hanging(by_lane: int = 0) -> Iterator[Hanging]:
+    """Start a broker, and leave a confirmed transaction without its markers; it may be under another lane's id."""
     with Broker(properties=HASTY) as broker:
         app = provisioned(broker.bootstrap, transaction={"timeout_ms": 1_000, "chunk_seconds": 0.5})
         app.write(0, 3)
-        report = app.write(3, 6)
+        report = write_under(app, by_lane, 3, 6)
         assert app.written() == list(range(6))
         app.recalled()
         broker.kill()
         for topic in (app.settings.lane_topic, app.out):
             cut_last_batch(broker.log().parent / "data" / f"{topic}-0" / f"{0:020}.log")
         broker.restart()
-        found = Hanging(broker, app, Recalled(report.record, report.end))
+        found = Hanging(broker, app, report.recalled)
         assert found.ends() == [(4, 5), (4, 7)]
         yield found
+
+
+def write_under(app: App, by_lane: int, first: int, until: int) -> LaneReport:
+    """Write lane 0 as a task does whose lowest lane is this one."""
+    writer = ShareWriter([app.task(first, until)], app.settings.transactional_id(by_lane))
+    writer.gather(0, Chunk(first, until, [columnar(app.rows(first, until))]))
+    writer.write()
+    return writer.reports[0]
 
 
 def cut_last_batch(log: Path) -> None:

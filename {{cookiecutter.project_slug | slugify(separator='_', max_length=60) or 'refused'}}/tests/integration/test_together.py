@@ -1,0 +1,202 @@
+"""Lanes of a task on a real broker: one transaction for all of them, and each keeps the rules of a lane of its own."""
+
+from __future__ import annotations
+
+import os
+import time
+from contextlib import contextmanager
+from typing import TYPE_CHECKING, Any
+
+import pytest
+from tests.support.hanging import hanging
+from tests.support.job import new_app
+from tests.support.kafka import DEADLINE_SECONDS, wait_until
+from tests.support.lanes import App, processes, provisioned
+from tests.support.rows import arrow
+
+from pipeline.errors import Replaced, SafeStop
+from pipeline.flow.together import run_together
+from pipeline.lanes.takeover import take_over
+from pipeline.lanes.together import Together
+from pipeline.local.gate import Gate
+
+if TYPE_CHECKING:
+    from collections.abc import Iterator, Mapping
+    from pathlib import Path
+
+    from pipeline.lanes.recall import Recalled
+    from pipeline.lanes.report import LaneReport
+    from pipeline.local.broker import Broker
+
+LANES = 3
+
+
+@pytest.fixture
+def app(broker: Broker) -> App:
+    """Return a fresh app of three lanes."""
+    return provisioned(broker.bootstrap, partitions=LANES)
+
+
+def write(  # noqa: PLR0913, PLR0917  what a task is told
+    app: App,
+    first: int,
+    until: int,
+    recalled: Mapping[int, Recalled] | None = None,
+    run: int = 0,
+    share: tuple[int, ...] = (0, 1, 2),
+) -> list[LaneReport]:
+    """Write the same range of these lanes, as a task that has all of them does."""
+    told = recalled or {}
+    tasks = [app.task(first, until, partition=lane, run=run, recalled=told.get(lane)) for lane in share]
+    reports = run_together(tasks, iter([arrow(app.rows(first, until), lane) for lane in share]))
+    for report in reports:
+        report.raise_stop()
+    return reports
+
+
+def told(reports: list[LaneReport]) -> dict[int, Recalled]:
+    """Return what the lanes' next tasks are told."""
+    return {report.partition: report.recalled for report in reports}
+
+
+def write_armed(app: App, environ: dict[str, str], until: int) -> None:
+    """Write in a process of its own that may be held at a gate."""
+    os.environ.update(environ)
+    write(app, 0, until)
+
+
+@contextmanager
+def held_at(app: App, gate: Gate, until: int = 10) -> Iterator[Any]:
+    """Give a writer of all lanes that waits at the gate."""
+    process = processes().Process(target=write_armed, args=(app, gate.environ, until), daemon=True)
+    process.start()
+    wait_until(gate.holds, what=f"the writer waits at: {gate.place}")
+    yield process
+    gate.open()
+    process.join(DEADLINE_SECONDS)
+
+
+def assert_exact(app: App, rows: int) -> None:
+    """Demand every row of every lane once, and lanes that went forward and counted nothing twice."""
+    assert sorted(app.written()) == sorted([*range(rows)] * LANES)
+    for lane in range(LANES):
+        offsets = [record.next_offset for record in app.lane_records(lane)]
+        assert offsets == sorted(offsets)
+        counters = app.lane(lane).counters
+        assert (offsets[-1], counters.read, counters.verdicts) == (rows, rows, {"fresh": rows})
+
+
+def test_all_lanes_of_a_task_are_one_transaction_and_the_next_is_told_under_which_id(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    began: list[str] = []
+    real = Together.begin
+
+    def begin(self: Together) -> None:
+        began.append(self._id)
+        real(self)
+
+    monkeypatch.setattr(Together, "begin", begin)
+    reports = write(app, 0, 5)
+    reports = write(app, 5, 10, told(reports))
+    assert began == [app.settings.transactional_id(0)] * 2
+    assert [report.by for report in reports] == ["", *[app.settings.transactional_id(0)] * 2]
+    assert [len(report.commits) for report in reports] == [1, 0, 0]
+    assert [report.failures for report in reports] == [{}] * LANES
+    assert_exact(app, 10)
+
+
+def test_lanes_that_go_from_one_task_to_another_and_back_are_written_exactly(app: App) -> None:
+    known = told(write(app, 0, 10))
+    known |= told(write(app, 10, 20, known, share=(1, 2)))
+    known |= told([app.write(10, 20, partition=0, recalled=known[0])])
+    known |= {lane: told([app.write(20, 30, partition=lane, recalled=known[lane])])[lane] for lane in range(LANES)}
+    write(app, 30, 40, known)
+    assert_exact(app, 40)
+
+
+def test_a_lane_that_was_ahead_is_skipped_and_the_others_are_written(app: App) -> None:
+    app.write(0, 10, partition=1)
+    reports = write(app, 0, 10)
+    assert [report.skipped for report in reports] == [0, 10, 0]
+    assert_exact(app, 10)
+
+
+def test_a_range_that_all_lanes_have_behind_them_takes_no_fence(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    known = told(write(app, 0, 10))
+
+    def fence(_: Together) -> None:
+        msg = "there is nothing to be written"
+        raise AssertionError(msg)
+
+    monkeypatch.setattr(Together, "fence", fence)
+    reports = write(app, 2, 9, known)
+    assert [report.skipped for report in reports] == [7] * LANES
+    assert told(reports) == known
+
+
+def test_a_lane_moved_by_another_writer_is_noticed_and_nothing_is_written_twice(app: App) -> None:
+    known = told(write(app, 0, 10))
+    app.write(10, 12, partition=LANES - 1)
+    [first, *_] = write(app, 10, 20, known)
+    assert set(first.failures) == {"moved"}
+    assert_exact(app, 20)
+
+
+def test_rows_of_several_transactions_of_one_task_are_each_written_once(broker: Broker) -> None:
+    app = provisioned(broker.bootstrap, partitions=LANES, transaction={"chunk_rows": 7})
+    reports = write(app, 0, 20)
+    assert [commit.rows for commit in reports[0].commits] == [7, 7, 6] * LANES
+    write(app, 20, 25, told(reports))
+    assert_exact(app, 25)
+
+
+def test_a_zombie_of_the_same_task_is_shut_out_of_all_its_lanes(app: App, tmp_path: Path) -> None:
+    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as zombie:
+        write(app, 0, 15)
+        assert_exact(app, 15)
+    assert zombie.exitcode == 0, "it found its range behind the lanes"
+    assert_exact(app, 15)
+
+
+def test_a_run_that_takes_over_ends_what_a_killed_task_left_open_without_waiting_for_its_time_out(
+    broker: Broker, tmp_path: Path
+) -> None:
+    app = provisioned(broker.bootstrap, partitions=LANES, transaction={"timeout_ms": 120_000})
+    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+        process.kill()
+        process.join(DEADLINE_SECONDS)
+    began = time.monotonic()
+    run, handed_over = take_over(app.settings, app.source)
+    assert time.monotonic() - began < DEADLINE_SECONDS
+    write(app, 0, 10, handed_over, run)
+    assert_exact(app, 10)
+
+
+def test_the_newer_run_wins(app: App) -> None:
+    older, _ = take_over(app.settings, app.source)
+    newer, handed_over = take_over(app.settings, app.source)
+    with pytest.raises(Replaced, match=f"replaced by run {newer}"):
+        write(app, 0, 5, run=older)
+    assert [report.failures for report in write(app, 0, 5, handed_over, newer)] == [{}] * LANES
+    assert_exact(app, 5)
+
+
+def test_the_owed_marker_of_another_id_is_waited_for_and_nothing_is_decided_in_its_place(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr("pipeline.lanes.recall.HANGING_MARGIN_SECONDS", 3.0)
+    with hanging(by_lane=7) as hung:
+        assert hung.confirmed.by.endswith(".7")
+        with pytest.raises(SafeStop, match="a transaction hangs at offset 4"):
+            hung.app.write(6, 9, recalled=hung.confirmed)
+        assert [stable for stable, _ in hung.ends()] == [4, 4]
+
+
+def test_a_whole_job_of_small_batches_has_one_transaction_for_each_of_its_tasks(broker: Broker, tmp_path: Path) -> None:
+    app = new_app(broker.bootstrap, tmp_path, source={"max_offsets_per_trigger": 1_000}, spark={"master": "local[1,4]"})
+    app.send(2_000)
+    seen = app.run()
+    assert max(len(batch.reports) for batch in seen.batches) > 1
+    assert {sum(len(report.commits) for report in batch.reports) for batch in seen.batches} == {1}
+    app.assert_exact()
