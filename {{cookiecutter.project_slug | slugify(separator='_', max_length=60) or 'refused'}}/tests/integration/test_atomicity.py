@@ -21,8 +21,9 @@ from pipeline.errors import Replaced
 from pipeline.kafka import Fatal
 from pipeline.lanes.record import decode
 from pipeline.lanes.rows import Chunk
+from pipeline.lanes.share import ShareWriter
 from pipeline.lanes.takeover import take_over
-from pipeline.lanes.together import ShareWriter, Together
+from pipeline.lanes.together import Together
 from pipeline.lanes.topics import Topics
 from pipeline.local.gate import Gate
 from pipeline.local.processes import signal_all, tree

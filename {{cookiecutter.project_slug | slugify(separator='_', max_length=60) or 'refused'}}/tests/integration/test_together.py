@@ -5,10 +5,11 @@ from __future__ import annotations
 import os
 import time
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 import pytest
-from tests.support.hanging import hanging
+from tests.support.hanging import hanging, write_under
 from tests.support.job import new_app
 from tests.support.kafka import DEADLINE_SECONDS, wait_until
 from tests.support.lanes import App, processes, provisioned
@@ -16,6 +17,8 @@ from tests.support.rows import arrow
 
 from pipeline.errors import Replaced, SafeStop
 from pipeline.flow.together import run_together
+from pipeline.kafka import Fatal
+from pipeline.lanes.handover import settled
 from pipeline.lanes.takeover import take_over
 from pipeline.lanes.together import Together
 from pipeline.local.gate import Gate
@@ -42,12 +45,13 @@ def write(  # noqa: PLR0913, PLR0917  what a task is told
     first: int,
     until: int,
     recalled: Mapping[int, Recalled] | None = None,
-    run: int = 0,
+    run: int | None = None,
     share: tuple[int, ...] = (0, 1, 2),
 ) -> list[LaneReport]:
     """Write the same range of these lanes, as a task that has all of them does."""
-    told = recalled or {}
-    tasks = [app.task(first, until, partition=lane, run=run, recalled=told.get(lane)) for lane in share]
+    handed_over = recalled or {}
+    number = app.run if run is None else run
+    tasks = [app.task(first, until, partition=lane, run=number, recalled=handed_over.get(lane)) for lane in share]
     reports = run_together(tasks, iter([arrow(app.rows(first, until), lane) for lane in share]))
     for report in reports:
         report.raise_stop()
@@ -122,14 +126,16 @@ def test_a_lane_that_was_ahead_is_skipped_and_the_others_are_written(app: App) -
     assert_exact(app, 10)
 
 
-def test_a_range_that_all_lanes_have_behind_them_takes_no_fence(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_range_that_all_lanes_have_behind_them_takes_no_transaction(
+    app: App, monkeypatch: pytest.MonkeyPatch
+) -> None:
     known = told(write(app, 0, 10))
 
-    def fence(_: Together) -> None:
+    def begin(_: Together) -> None:
         msg = "there is nothing to be written"
         raise AssertionError(msg)
 
-    monkeypatch.setattr(Together, "fence", fence)
+    monkeypatch.setattr(Together, "begin", begin)
     reports = write(app, 2, 9, known)
     assert [report.skipped for report in reports] == [7] * LANES
     assert told(reports) == known
@@ -149,6 +155,56 @@ def test_rows_of_several_transactions_of_one_task_are_each_written_once(broker: 
     assert [commit.rows for commit in reports[0].commits] == [7, 7, 6] * LANES
     write(app, 20, 25, told(reports))
     assert_exact(app, 25)
+
+
+def test_each_lane_is_compared_with_its_own_end(app: App) -> None:
+    for first in range(3):
+        app.write(first, first + 1, partition=1)
+    app.write(0, 1, partition=2)
+    ends = [app.recalled(lane).end for lane in range(LANES)]
+    assert len(set(ends)) == LANES
+    reports = write(app, 0, 10, {lane: app.recalled(lane) for lane in range(LANES)})
+    assert [report.failures for report in reports] == [{}] * LANES
+    assert [report.end for report in reports] == [end + 2 for end in ends]
+    assert_exact(app, 10)
+
+
+@pytest.fixture
+def lost_answer(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """Lose the answer to the next commit, though it is taken; returns the ids under which that happened."""
+    real = Together.commit
+    lost: list[str] = []
+
+    def commit(self: Together) -> None:
+        real(self)
+        if not lost:
+            lost.append(self._id)
+            msg = "no answer"
+            raise Fatal(msg)
+
+    monkeypatch.setattr(Together, "commit", commit)
+    return lost
+
+
+def test_a_commit_whose_answer_was_lost_does_not_touch_the_transactions_behind_it(
+    broker: Broker, lost_answer: list[str]
+) -> None:
+    app = provisioned(broker.bootstrap, partitions=LANES, transaction={"chunk_rows": 7})
+    [first, *_] = write(app, 0, 20)
+    assert lost_answer == [app.settings.transactional_id(0)]
+    assert first.outcomes == {"unknown_committed": 1, "committed": LANES * 3 - 1}
+    assert [commit.rows for commit in first.commits] == [7, 7, 6] * LANES
+    assert_exact(app, 20)
+
+
+def test_rows_that_a_lane_had_before_a_commit_without_an_answer_are_told_as_skipped(
+    app: App, lost_answer: list[str]
+) -> None:
+    app.write(0, 10, partition=0)
+    reports = write(app, 0, 10)
+    assert lost_answer
+    assert [report.skipped for report in reports] == [10, 0, 0]
+    assert_exact(app, 10)
 
 
 def test_a_zombie_of_the_same_task_is_shut_out_of_all_its_lanes(app: App, tmp_path: Path) -> None:
@@ -191,6 +247,33 @@ def test_the_owed_marker_of_another_id_is_waited_for_and_nothing_is_decided_in_i
         with pytest.raises(SafeStop, match="a transaction hangs at offset 4"):
             hung.app.write(6, 9, recalled=hung.confirmed)
         assert [stable for stable, _ in hung.ends()] == [4, 4]
+
+
+def test_what_is_owed_under_one_id_is_completed_before_the_lane_goes_to_another() -> None:
+    with hanging(by_lane=7) as hung:
+        app, name = hung.app, hung.confirmed.by
+        known = {0: hung.confirmed}
+        assert settled(app.settings, known, {0: name}) == {}, "the next commit will do it"
+        known |= settled(app.settings, known, {0: app.settings.transactional_id(0)})
+        assert (known[0].value, known[0].by) == (hung.confirmed.value, name)
+        [(stable, end), _] = hung.ends()
+        assert stable == end == known[0].end
+        assert app.write(6, 9, recalled=known[0]).failures == {}
+        # Rows of the output become visible with the next commit under that id in their partition.
+        write_under(app, 7, 9, 12)
+        assert app.written() == list(range(12))
+        assert settled(app.settings, {0: app.recalled()}, {0: name}) == {}, "nothing is owed"
+
+
+def test_a_lane_that_a_newer_run_has_taken_is_left_to_its_writer_to_find(app: App, tmp_path: Path) -> None:
+    known = told(write(app, 0, 10))
+    run, _ = take_over(app.settings, app.source)
+    rival = replace(app, run=run)
+    with held_at(rival, Gate(tmp_path / "gate", "before commit", nth=1), until=20):
+        assert settled(app.settings, known, {lane: app.settings.transactional_id(lane) for lane in known}) == {}
+    with pytest.raises(Replaced, match=f"replaced by run {run}"):
+        write(app, 10, 20, known)
+    assert_exact(app, 20)
 
 
 def test_a_whole_job_of_small_batches_has_one_transaction_for_each_of_its_tasks(broker: Broker, tmp_path: Path) -> None:

@@ -203,6 +203,21 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "tests/integration/test_together.py::test_the_owed_marker_of_another_id_is_waited_for_and_nothing_is_decided_in_its_place",
     ),
     Mutant(
+        "lane-given-to-another-id-without-its-marker",
+        "pipeline.lanes.handover",
+        {"moving = [lane for lane, name in ids.items() if by(lane) != name]": "moving = []"},
+        "tests/integration/test_together.py::test_what_is_owed_under_one_id_is_completed_before_the_lane_goes_to_another",
+    ),
+    Mutant(
+        "lanes-compared-with-the-end-of-another",
+        "pipeline.lanes.together",
+        {
+            'found[lane] = self.compare(self._landed.get(lane), end, before.get(lane, ""))': """\
+found[lane] = self.compare(self._lane_offset, end, before.get(lane, ""))""",
+        },
+        "tests/integration/test_together.py::test_each_lane_is_compared_with_its_own_end",
+    ),
+    Mutant(
         "rows-of-a-lane-that-is-over-taken",
         "pipeline.flow.together",
         {"if place < now:": "if False:"},
@@ -212,8 +227,8 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
         "tasks-under-one-id",
         "pipeline.flow.together",
         {
-            "writer = ShareWriter(tasks, settings.transactional_id(min(task.partition for task in tasks)))": """\
-writer = ShareWriter(tasks, settings.transactional_id(0))""",
+            "return {lane: own(min(share)) for share in map(list, shares) for lane in share}": """\
+return {lane: own(0) for share in map(list, shares) for lane in share}""",
         },
         "tests/unit/test_together.py::test_a_small_share_is_one_transaction_under_the_id_of_its_lowest_lane",
     ),

@@ -37,7 +37,7 @@ landed = super()._transact(transaction, judged, record, commit, describe)""",
     ),
     Mutant(
         "batch-in-several-transactions",
-        TOGETHER,
+        "pipeline.lanes.share",
         {
             "until_given_up(lambda attempt: self._write(chunks, attempt), note)": """\
 for lane in chunks:
@@ -49,8 +49,8 @@ for lane in chunks:
         "batch-compares-one-lane",
         TOGETHER,
         {
-            'found[partition] = self.flush_and_compare(end, before.get(partition, ""))': """\
-found[partition] = self._lane_offset or 0 if found else self.flush_and_compare(end)""",
+            'found[lane] = self.compare(self._landed.get(lane), end, before.get(lane, ""))': """\
+found[lane] = self._landed[lane] if found else self.compare(self._landed[lane], end, before.get(lane, ""))""",
         },
         "tests/integration/test_atomicity.py::test_the_record_of_every_lane_must_land_where_its_recall_saw_the_end",
     ),

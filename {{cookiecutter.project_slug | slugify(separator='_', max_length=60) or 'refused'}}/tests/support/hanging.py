@@ -15,7 +15,7 @@ from tests.support.lanes import App, provisioned
 from tests.support.rows import columnar
 
 from pipeline.lanes.rows import Chunk
-from pipeline.lanes.together import ShareWriter
+from pipeline.lanes.share import ShareWriter
 from pipeline.lanes.topics import Topics
 from pipeline.local.broker import Broker
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from dataclasses import replace
 from itertools import count
 from types import SimpleNamespace
@@ -13,9 +14,12 @@ from tests.support.rows import arrow
 
 from pipeline.errors import SafeStop
 from pipeline.flow import together as module
-from pipeline.flow.together import bounded, lane_chunks, run_together, whole
-from pipeline.lanes.report import LaneReport
+from pipeline.flow.together import bounded, ids_of, lane_chunks, run_together, whole
+from pipeline.lanes import share
+from pipeline.lanes.recall import Recalled
+from pipeline.lanes.share import ShareWriter
 from pipeline.lanes.task import LaneTask
+from pipeline.lanes.together import ShareLane
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
@@ -40,9 +44,9 @@ def rows(partition: int, *offsets: int) -> pa.RecordBatch:
     return arrow([row(offset, []) for offset in offsets], partition)
 
 
-def found(share: list[LaneTask], batches: Any, cut: Cut = whole) -> list[tuple[int, int, int, list[int]]]:
+def found(given: list[LaneTask], batches: Any, cut: Cut = whole) -> list[tuple[int, int, int, list[int]]]:
     """Return the chunks of a share: lane, range, offsets of its rows."""
-    return [(lane, *described(chunk)) for lane, chunk in lane_chunks(share, batches, cut)]
+    return [(lane, *described(chunk)) for lane, chunk in lane_chunks(given, batches, cut)]
 
 
 def described(chunk: Chunk) -> tuple[int, int, list[int]]:
@@ -89,31 +93,27 @@ def test_an_input_that_breaks_off_is_never_taken_for_the_end_of_a_lane(cut: Cut)
     assert seen == [0]  # all rows of this one had come
 
 
-class Noted:
+class Noted(ShareWriter):
     """A writer that notes what each of its transactions holds."""
 
     made: list[Noted]
 
-    def __init__(self, share: list[LaneTask], name: str) -> None:
+    def __init__(self, given: list[LaneTask], name: str) -> None:
         """Nothing yet."""
+        super().__init__(given, name)
         self.name = name
-        self.reports = [LaneReport(task.partition) for task in share]
-        self.in_hand: dict[int, Chunk] = {}
         self.written: list[dict[int, tuple[int, int, int]]] = []
         self.made.append(self)
 
     def begin(self) -> None:
-        """Take no notice."""
-
-    def gather(self, lane: int, chunk: Chunk) -> None:
-        """Take one chunk of a lane."""
-        assert lane not in self.in_hand
-        self.in_hand[lane] = chunk
+        """Connect to nobody."""
 
     def write(self) -> None:
         """Note the ranges, and how many rows they have."""
         self.written.append({lane: (chunk.first, chunk.until, len(chunk)) for lane, chunk in self.in_hand.items()})
-        self.in_hand = {}
+        for lane in self.in_hand:
+            self._lanes[lane].take(Recalled(b"", 0), 0)
+            self._lanes[lane].doubt()
 
 
 @pytest.fixture
@@ -144,15 +144,18 @@ def test_a_share_commits_before_it_holds_more_rows_than_one_lane_may(writers: li
     ]
 
 
-@pytest.mark.parametrize("much", ["bytes", "seconds"])
+@pytest.mark.parametrize("much", ["bytes", "seconds", "letters"])
 def test_a_share_commits_what_it_holds_if_that_is_large_or_has_waited_for_long(
     writers: list[Noted], monkeypatch: pytest.MonkeyPatch, much: str
 ) -> None:
     if much == "seconds":
-        hour_by_hour = count(0, 3_600).__next__
-        monkeypatch.setattr(module, "time", SimpleNamespace(monotonic=hour_by_hour))
+        clock = SimpleNamespace(monotonic=count(0, 3_600).__next__, perf_counter=time.perf_counter)
+        monkeypatch.setattr(share, "time", clock)
+    elif much == "letters":
+        monkeypatch.setattr(share, "LETTER_LANES", 1)
+        monkeypatch.setattr(ShareLane, "letters", 1)
     else:
-        monkeypatch.setattr(module, "HELD_BYTES", -1)
+        monkeypatch.setattr(share, "HELD_BYTES", -1)
     run_together(tasks(0, 1, 2), iter([rows(0, 1), rows(2, 1)]))
     assert [sorted(written) for written in writers[0].written] == [[0], [1], [2]]
 
@@ -160,9 +163,24 @@ def test_a_share_commits_what_it_holds_if_that_is_large_or_has_waited_for_long(
 def test_a_reason_to_stop_is_told_by_the_first_lane_and_the_input_is_read_to_its_end(
     writers: list[Noted], tmp_path: Path
 ) -> None:
-    share = [replace(task, stop_file=str(tmp_path / "stop")) for task in tasks(0, 1)]
+    told = [replace(task, stop_file=str(tmp_path / "stop")) for task in tasks(0, 1)]
     batches = iter([rows(5, 1), rows(0, 1), rows(1, 1)])
-    reports = run_together(share, batches)
+    reports = run_together(told, batches)
     assert [report.stop for report in reports] == ["safe-stop", ""]
     assert writers[0].written == []
     assert not list(batches)
+
+
+@pytest.mark.parametrize(
+    ("delivery", "ids"),
+    [
+        ({}, "2 2 0"),
+        ({"atomicity": "batch"}, "batch batch batch"),
+        ({"semantics": "at-least-once"}, "5 2 0"),
+        ({"semantics": "at-most-once"}, "5 2 0"),
+    ],
+)
+def test_the_lanes_of_a_task_have_one_id_if_they_have_one_transaction(delivery: dict[str, str], ids: str) -> None:
+    settings = settings_for("localhost:1", "payments", delivery=delivery)
+    found = ids_of([iter((5, 2)), [0]], settings)
+    assert found == {lane: settings.transactional_ids + end for lane, end in zip((5, 2, 0), ids.split(), strict=True)}

@@ -19,7 +19,8 @@ from pipeline.flow.report_rows import REPORT_SCHEMA, report_row, reports_in
 from pipeline.flow.shares import shared, tasks_for
 from pipeline.flow.source import frame_over
 from pipeline.flow.spared import spare_tasks
-from pipeline.flow.together import run_batch, run_together
+from pipeline.flow.together import ids_of, run_batch, run_together
+from pipeline.lanes.handover import settled
 from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import HAND_OVER_BYTES, keep, keep_large
 from pipeline.lanes.report import STOPS
@@ -28,7 +29,7 @@ from pipeline.lanes.side_by_side import side_by_side
 from pipeline.lanes.weaker import writer_of
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterable, Iterator
+    from collections.abc import Callable, Iterable, Iterator, Mapping
 
     from pyspark.sql import DataFrame
 
@@ -64,6 +65,12 @@ class Lanes:
             replace(self.task, partition=partition, first=first, until=until, recalled=self.handed_over(partition))
             for partition, first, until in ranges
         ]
+
+    def settle(self, ids: Mapping[int, str]) -> None:
+        """Before lanes are written under these ids: what their last transactions still owe is completed."""
+        completed = settled(self.task.settings, self.recalled, ids)
+        self.recalled.update(completed)
+        self.kept.update(dict.fromkeys(completed))
 
     def handed_over(self, partition: int) -> Recalled | Kept | None:
         """What a task is told of its lane."""
@@ -119,6 +126,7 @@ def _tasks(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> tuple[Any, Bod
     together = lanes.task.settings.delivery.atomicity == "batch"
     slots = made.sparkSession.sparkContext.defaultParallelism
     rdd, places = shared(made, 1 if together else tasks_for(ranges, slots))
+    lanes.settle(ids_of([[ranges[place][0] for place in own] for own in places], lanes.task.settings))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]
     return rdd, task_body(shares, run_batch if together else run_share)

@@ -10,7 +10,6 @@ transaction is begun: user code takes no time of it.
 
 from __future__ import annotations
 
-import time
 from itertools import groupby
 from operator import itemgetter
 from typing import TYPE_CHECKING, Any
@@ -20,24 +19,22 @@ from pipeline.lanes.joined import joined
 from pipeline.lanes.kept import keep_large
 from pipeline.lanes.report import STOPS, LaneReport
 from pipeline.lanes.rows import Chunk, chunks, lane_rows
+from pipeline.lanes.share import ShareWriter
 from pipeline.lanes.side_by_side import by_lane
-from pipeline.lanes.together import ShareWriter
 
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator
 
     from pipeline.lanes.rows import Rows
     from pipeline.lanes.task import LaneTask
+    from pipeline.settings import Settings
 
     Cut = Callable[[LaneTask, Iterable[Rows]], Iterable[Chunk]]
-
-# What may be in hand of some lanes when rows of the next are taken; more is committed first.
-HELD_BYTES = 16 * 1024 * 1024
 
 
 def run_batch(tasks: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
     """Write all lanes of a batch by one transaction, under the app's batch id."""
-    writer = ShareWriter(tasks, tasks[0].settings.batch_id)
+    writer = _writer(tasks)
 
     def write() -> None:
         writer.begin()
@@ -50,23 +47,27 @@ def run_batch(tasks: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]
 
 def run_together(tasks: list[LaneTask], batches: Iterator[Any]) -> list[LaneReport]:
     """Write the lanes of a task, under the id of the lowest: no other task has that lane, so none has its id."""
-    settings = tasks[0].settings
-    writer = ShareWriter(tasks, settings.transactional_id(min(task.partition for task in tasks)))
-    rows, seconds = settings.transaction.chunk_rows, settings.transaction.chunk_seconds
+    writer = _writer(tasks)
 
     def write() -> None:
         writer.begin()
-        since = time.monotonic()
         for lane, chunk in lane_chunks(tasks, batches, bounded):
-            held = writer.in_hand
-            late = time.monotonic() - since > seconds
-            if held and (lane in held or late or _length(held) + len(chunk) > rows or _size(held) > HELD_BYTES):
+            if not writer.has_room(lane, chunk):
                 writer.write()
-                since = time.monotonic()
             writer.gather(lane, chunk)
         writer.write()
 
     return _reports(writer, write, tasks, batches)
+
+
+def ids_of(shares: Iterable[Iterable[int]], settings: Settings) -> dict[int, str]:
+    """The transactional id under which each lane is written; `shares` are the lanes of each task of a batch."""
+    delivery, own = settings.delivery, settings.transactional_id
+    if delivery.atomicity == "batch":
+        return {lane: settings.batch_id for share in shares for lane in share}
+    if delivery.semantics != "exactly-once":
+        return {lane: own(lane) for share in shares for lane in share}
+    return {lane: own(min(share)) for share in map(list, shares) for lane in share}
 
 
 def whole(task: LaneTask, rows: Iterable[Rows]) -> Iterable[Chunk]:
@@ -100,6 +101,11 @@ def lane_chunks(tasks: list[LaneTask], batches: Iterable[Any], cut: Cut) -> Iter
         yield from ((task.partition, chunk) for chunk in cut(task, ()))
 
 
+def _writer(tasks: list[LaneTask]) -> ShareWriter:
+    [name] = set(ids_of([[task.partition for task in tasks]], tasks[0].settings).values())
+    return ShareWriter(tasks, name)
+
+
 def _reports(
     writer: ShareWriter, write: Callable[[], None], tasks: list[LaneTask], batches: Iterable[Any]
 ) -> list[LaneReport]:
@@ -113,11 +119,3 @@ def _reports(
     for report in writer.reports:
         keep_large(tasks[0].folder, report)
     return writer.reports
-
-
-def _length(held: dict[int, Chunk]) -> int:
-    return sum(map(len, held.values()))
-
-
-def _size(held: dict[int, Chunk]) -> int:
-    return sum(part.size for chunk in held.values() for part in chunk.parts)

@@ -113,11 +113,19 @@ class Transaction:
         transaction decides over both, and only a commit is true to what was confirmed. An abort, by whomever, would
         undo it. Over a record of another id it decides nothing: that marker is waited for, by a recall that reads.
         """
+        self.flush()
+        return self.compare(self._lane_offset, end, before)
+
+    def flush(self) -> None:
+        """Wait for every delivery report."""
         with mapped(f"flush {self._id}", self._needs):
             left = self._producer.flush(self._seconds)
         if self._failures or left:
             raise self._undelivered(left)
-        landed = -1 if self._lane_offset is None else self._lane_offset
+
+    def compare(self, offset: int | None, end: int, before: str) -> int:
+        """Demand that a lane record which was delivered at `offset` stands where it must."""
+        landed = -1 if offset is None else offset
         if landed > end or (landed == end - 1 and before not in {"", self._id}):
             msg = f"{self._id}: lane record at offset {landed}, expected {end}: recall was out of date"
             raise Moved(msg)
