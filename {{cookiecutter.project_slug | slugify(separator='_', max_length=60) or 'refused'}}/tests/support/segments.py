@@ -16,17 +16,19 @@ if TYPE_CHECKING:
 
 HEADER = struct.Struct(">qiibIhiqqqhii")
 FRAME_BYTES = 12  # offset and length stand before what the length counts
+FIELDS = (0, 1, 3, 5, 6, 9, 10)
 MAGIC = 2
 TRANSACTIONAL, CONTROL = 0x10, 0x20
 COMMIT = 1
 
 
 class Batch(NamedTuple):
-    """A record batch: the offsets it covers, who wrote it, and for a marker whether it commits."""
+    """A record batch: the offsets it covers, who wrote it, in which epoch, and for a marker whether it commits."""
 
     first: int
     last: int
     producer: int
+    epoch: int
     transactional: bool
     marker: bool | None
 
@@ -56,6 +58,11 @@ def visible(partition: Path) -> Visible:
     return Visible(offsets, set(waiting))
 
 
+def commits(partition: Path) -> set[tuple[int, int]]:
+    """Return the transactions that were committed there: producer and epoch of each."""
+    return {(batch.producer, batch.epoch) for batch in batches(partition) if batch.marker}
+
+
 def batches(partition: Path) -> Iterator[Batch]:
     """Read all segments of a partition in order."""
     for segment in sorted(partition.glob("*.log")):
@@ -64,12 +71,12 @@ def batches(partition: Path) -> Iterator[Batch]:
         # A file that is being written may end in part of a batch, or in zeros.
         while len(data) - at >= HEADER.size:
             fields = HEADER.unpack_from(data, at)
-            first, length, magic, attributes, delta, producer = (fields[index] for index in (0, 1, 3, 5, 6, 9))
+            first, length, magic, attributes, delta, producer, epoch = (fields[index] for index in FIELDS)
             if length <= 0 or at + FRAME_BYTES + length > len(data):
                 break
             assert magic == MAGIC, f"{segment}: a batch of magic {magic}"
             marker = _commits(data[at + HEADER.size :]) if attributes & CONTROL else None
-            yield Batch(first, first + delta, producer, bool(attributes & TRANSACTIONAL), marker)
+            yield Batch(first, first + delta, producer, epoch, bool(attributes & TRANSACTIONAL), marker)
             at += FRAME_BYTES + length
 
 

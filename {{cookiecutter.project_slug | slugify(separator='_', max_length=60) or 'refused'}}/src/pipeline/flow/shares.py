@@ -1,7 +1,7 @@
 """Shares, the lanes that a task has: small ranges go several to a task, one after another, large ones each to its own.
 
-A task costs tens of milliseconds however few rows it has, and a lane's transaction a few: 64 lanes in 64 tasks would
-spend most of a small batch on tasks.
+A task costs tens of milliseconds however few rows it has, and so does a transaction, which the lanes of a task share:
+64 lanes in 64 tasks would spend most of a small batch on both.
 
 Guarantee: no shuffle. A task's ranges come in order, each of them whole and in offset order, and which ones they are is
 read off the very partitions that Spark will run, never assumed.

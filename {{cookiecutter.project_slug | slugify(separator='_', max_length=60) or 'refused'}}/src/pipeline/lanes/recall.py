@@ -5,7 +5,7 @@ aborted records and markers may stand behind the last committed record; only PAR
 that times out is an error. A deposed leader can still serve an old tail without any error: the compare-and-set of
 step 5 catches that, so what is read here is a claim to be proven.
 
-After a fence no transaction of the lane can be open, but for a rival's that began since. Kafka 4.3.1 may never write
+After a fence no transaction of the lane can stay open, but for a rival's that began since. Kafka 4.3.1 may never write
 the markers it owes when all its brokers are killed (KAFKA-20734): then one hangs, and the end of any later transaction
 in its partitions would decide over it as well. So a recall behind a fence stops before anything is written there.
 """

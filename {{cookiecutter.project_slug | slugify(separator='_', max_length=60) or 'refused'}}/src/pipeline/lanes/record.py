@@ -74,7 +74,7 @@ class LaneRecord:
 
 
 def lane_key(app: str, topic: str, partition: int) -> bytes:
-    """Name a lane: the key of its record, and also its transactional id."""
+    """Name a lane: the key of its record, and also the transactional id that is its own."""
     return f"{app}.{topic}.{partition}".encode()
 
 

@@ -1,5 +1,6 @@
-"""Several lanes in one task: read one after another, written side by side, so that their waits for brokers overlap.
+"""Several lanes in one task, each by transactions of its own: read one after another, written side by side.
 
+So it is where delivery is less than exactly-once, and the output is outside of the transactions; their waits overlap.
 A lane's writer is begun before its rows come, and has its fence behind it when they do.
 
 Guarantee: a lane's rows reach its writer in order, up to the last, or the writer fails. An input that breaks in the

@@ -93,7 +93,7 @@ class Transaction:
                     self._producer.poll(0)
 
     def put_lane_record(self, topic: str, partition: int, key: bytes, value: bytes) -> None:
-        """Enqueue the lane record: the transaction's last record, and its only one in that partition."""
+        """Enqueue a lane record, behind all that is no lane record: the transaction's only one in that partition."""
         try:
             self._with_room(topic, value, key, partition, on_delivery=self._note_lane_record)
         except TransactionFailed:
