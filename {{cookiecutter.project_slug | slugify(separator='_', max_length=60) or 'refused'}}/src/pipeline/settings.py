@@ -149,7 +149,7 @@ class Settings(Section):
         return f"{self.app.id}.{self.source.topic}.trial"
 
     def transactional_id(self, partition: int) -> str:
-        """The id that is a lane's own: the lanes of a task are written under that of the lowest, by whatever process."""
+        """The id that is a lane's own; the lanes of a task are written under that of the lowest among them."""
         return f"{self.transactional_ids}{partition}"
 
 

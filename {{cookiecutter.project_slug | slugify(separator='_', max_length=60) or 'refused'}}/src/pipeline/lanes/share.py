@@ -56,7 +56,9 @@ class ShareWriter:
         self._fresh = Fresh(Together, self._task.settings, name, self._task.batch_bytes)
         self._attempts = Attempts(self._first.outcomes, self._limits.timeout_ms / 1000)
         self._tried: list[int] = []  # lanes of a commit whose outcome is not known
-        self._since = self._judging = 0.0  # of what is in hand: when its first rows came, seconds that it was judged
+        self._in_hand: dict[int, Chunk] = {}
+        self._held = self._letters = 0  # of what is in hand: bytes, and lanes that have dead letters
+        self._since = self._judging = 0.0  # when its first rows came, and seconds that it was judged
 
     @property
     def reports(self) -> list[LaneReport]:
@@ -67,40 +69,38 @@ class ShareWriter:
     def _first(self) -> LaneReport:
         return self._lanes[self._task.partition].report
 
-    @property
-    def in_hand(self) -> dict[int, Chunk]:
-        """What the next transaction will hold, so far."""
-        return {number: lane.chunk for number, lane in self._lanes.items() if lane.chunk is not None}
-
     def begin(self) -> None:
         """Step 1, ahead of the rows."""
         self._fresh.fence_ahead()
 
     def has_room(self, partition: int, chunk: Chunk) -> bool:
         """Whether a chunk may go with what is in hand, which then is about as much as one lane alone may have."""
-        held = [lane for lane in self._lanes.values() if lane.chunk is not None]
-        rows = len(chunk) + sum(len(lane.chunk or ()) for lane in held)
-        return not held or (
-            partition not in self.in_hand
-            and rows <= self._limits.chunk_rows
+        return not self._in_hand or (
+            partition not in self._in_hand
+            and len(chunk) + sum(map(len, self._in_hand.values())) <= self._limits.chunk_rows
             and time.monotonic() - self._since <= self._limits.chunk_seconds
-            and sum(lane.held for lane in held) <= HELD_BYTES
-            and sum(lane.letters > 0 for lane in held) < LETTER_LANES
+            and self._held <= HELD_BYTES
+            and self._letters < LETTER_LANES
         )
 
     def gather(self, partition: int, chunk: Chunk) -> None:
         """Take rows of a lane that has none in hand for the next transaction."""
-        if not self.in_hand:
-            self._since = time.monotonic()
-        started = time.perf_counter()
+        started = time.monotonic()
+        if not self._in_hand:
+            self._since = started
+            self._held = self._letters = 0
         if partition not in self._lanes:
             self._lanes[partition] = ShareLane(self._tasks[partition])
-        self._lanes[partition].gather(chunk)
-        self._judging += time.perf_counter() - started
+        lane = self._lanes[partition]
+        lane.gather(chunk)
+        self._in_hand[partition] = chunk
+        self._held += lane.held
+        self._letters += lane.letters > 0
+        self._judging += time.monotonic() - started
 
     def write(self) -> None:
         """Commit what was gathered by one transaction; begun again from the fence as often as it takes."""
-        chunks = self.in_hand
+        chunks = self._in_hand
         if Path(self._task.stop_file).is_file():
             msg = f"lanes of {self._fresh.name}: stopped on request before they were written"
             raise Stopped(msg)
@@ -112,7 +112,7 @@ class ShareWriter:
                 self._lanes[lane].doubt()
 
         until_given_up(lambda attempt: self._write(chunks, attempt), note)
-        self._tried, self._judging = [], 0.0
+        self._tried, self._in_hand, self._judging = [], {}, 0.0
 
     def _write(self, chunks: Mapping[int, Chunk], attempt: int) -> None:
         spared = self._spared({lane: chunk.until for lane, chunk in chunks.items()})

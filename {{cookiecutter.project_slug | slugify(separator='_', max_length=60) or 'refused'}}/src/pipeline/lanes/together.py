@@ -71,12 +71,12 @@ class ShareLane(LaneWriter):
     def __init__(self, task: LaneTask) -> None:
         """Nothing is known of its rows."""
         super().__init__(task)
-        self.chunk: Chunk | None = None
+        self._chunk: Chunk | None = None
         self._judged_ahead: Part | None = None
 
     def gather(self, chunk: Chunk) -> None:
         """Take the lane's rows for the next transaction, and judge them by the record that was handed over, if any."""
-        self.chunk, self._judged_ahead = chunk, None
+        self._chunk, self._judged_ahead = chunk, None
         if self._recalled is not None and chunk.first <= self._decoded(self._recalled).next_offset < chunk.until:
             self._judged_ahead = part = self._part(chunk, self._recalled)
             self._judge_part(part)
@@ -84,7 +84,7 @@ class ShareLane(LaneWriter):
     @property
     def held(self) -> int:
         """Bytes in hand: outputs, the lane's record, and what becomes of it."""
-        rows = 0 if self.chunk is None else sum(part.size for part in self.chunk.parts)
+        rows = 0 if self._chunk is None else sum(part.size for part in self._chunk.parts)
         known = 0 if self._recalled is None else len(self._recalled.value)
         return rows + known + (0 if self._judged_ahead is None else len(self._judged_ahead.value))
 
@@ -134,8 +134,8 @@ class ShareLane(LaneWriter):
 
     def take(self, recalled: Recalled, skipped: int) -> None:
         """Step 6."""
-        over = self.chunk is None or self.chunk.until >= self._task.until
-        self.chunk = self._judged_ahead = None
+        over = self._chunk is None or self._chunk.until >= self._task.until
+        self._chunk = self._judged_ahead = None
         self._take(recalled, skipped=skipped)
         if over:  # what the report holds is enough: a task may have hundreds of lanes
             self._recalled = self._read_last = None
