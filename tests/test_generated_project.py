@@ -53,7 +53,7 @@ def edit(path: Path, old: str, new: str) -> None:
 
 
 @pytest.mark.whole
-# A bound for what hangs, not for what is slow: 17 to 22 minutes are usual, and a machine may be at a third of its speed.
+# A bound for what hangs: 17 to 22 minutes are usual, and a machine may be at a third of its speed.
 @pytest.mark.timeout(3600)
 @pytest.mark.parametrize("case", ["default", "minimal"])
 def test_the_project_passes_all_its_own_tests(
