@@ -6,6 +6,7 @@ import os
 import time
 from contextlib import contextmanager
 from dataclasses import replace
+from itertools import cycle
 from typing import TYPE_CHECKING, Any
 
 import pytest
@@ -282,4 +283,22 @@ def test_a_whole_job_of_small_batches_has_one_transaction_for_each_of_its_tasks(
     seen = app.run()
     assert max(len(batch.reports) for batch in seen.batches) > 1
     assert {sum(len(report.commits) for report in batch.reports) for batch in seen.batches} == {1}
+    app.assert_exact()
+
+
+def test_a_whole_job_whose_lanes_change_their_tasks_from_batch_to_batch_is_exact(
+    broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    app = new_app(broker.bootstrap, tmp_path, source={"max_offsets_per_trigger": 300}, spark={"master": "local[2,4]"})
+    app.send(2_000)
+    few = cycle((1, 20_000))  # offsets for which a task is made: each lane has its own, or two tasks have all
+
+    def change(*_: object) -> None:
+        monkeypatch.setattr("pipeline.flow.shares.OFFSETS", next(few))
+
+    seen = app.run(change)
+    lanes = max(len(batch.reports) for batch in seen.batches)
+    commits = [sum(len(report.commits) for report in batch.reports) for batch in seen.batches]
+    assert {2, lanes} <= set(commits)
+    assert {tuple(report.failures) for batch in seen.batches for report in batch.reports} == {()}
     app.assert_exact()
