@@ -31,6 +31,7 @@ if TYPE_CHECKING:
     from pipeline.lanes.recall import Recalled
     from pipeline.lanes.report import LaneReport
     from pipeline.local.broker import Broker
+    from pipeline.settings import Settings
 
 LANES = 3
 
@@ -296,7 +297,16 @@ def test_a_whole_job_whose_lanes_change_their_tasks_from_batch_to_batch_is_exact
     def change(*_: object) -> None:
         monkeypatch.setattr("pipeline.flow.shares.OFFSETS", next(few))
 
+    asked: list[set[str]] = []
+
+    def noted(settings: Settings, recalled: Mapping[int, Recalled], ids: Mapping[int, str], stop: str) -> Any:
+        asked.append({ids[lane] for lane in ids if (recalled[lane].by or settings.transactional_id(lane)) != ids[lane]})
+        return settled(settings, recalled, ids, stop)
+
+    monkeypatch.setattr("pipeline.flow.batch.settled", noted)
     seen = app.run(change)
+    assert len(asked) == len(seen.batches)
+    assert all(asked[1:-1]), "lanes change their ids in each batch"
     lanes = max(len(batch.reports) for batch in seen.batches)
     commits = [sum(len(report.commits) for report in batch.reports) for batch in seen.batches]
     assert {2, lanes} <= set(commits)

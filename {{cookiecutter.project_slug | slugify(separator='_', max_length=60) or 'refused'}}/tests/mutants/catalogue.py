@@ -205,7 +205,7 @@ return f"{self.transactional_ids}{partition}.{time.time_ns()}\"""",
     Mutant(
         "lane-given-to-another-id-without-its-marker",
         "pipeline.lanes.handover",
-        {"moving = [lane for lane, name in ids.items() if by(lane) != name]": "moving = []"},
+        {"moving = {lane: recalled[lane] for lane, name in ids.items() if by[lane] != name}": "moving = {}"},
         "tests/integration/test_together.py::test_what_is_owed_under_one_id_is_completed_before_the_lane_goes_to_another",
     ),
     Mutant(

@@ -59,8 +59,10 @@ def visible(partition: Path) -> Visible:
 
 
 def commits(partition: Path) -> set[tuple[int, int]]:
-    """Return the transactions that were committed there: producer and epoch of each."""
-    return {(batch.producer, batch.epoch) for batch in batches(partition) if batch.marker}
+    """Return the transactions that were committed there, each by one marker: producer and epoch of each."""
+    found = [(batch.producer, batch.epoch) for batch in batches(partition) if batch.marker]
+    assert len(found) == len(set(found)), f"{partition.name}: a second marker for the same transaction"
+    return set(found)
 
 
 def batches(partition: Path) -> Iterator[Batch]:

@@ -57,6 +57,22 @@ def test_what_a_task_has_put_into_a_file_is_handed_over_as_it_is(tmp_path: Path)
     assert known(told) == last
 
 
+def test_what_was_completed_for_a_lane_takes_the_place_of_what_was_known_and_of_its_file(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    task = LaneTask(settings_for("localhost:1", "source"), 1, (0, 0), stop_file=str(tmp_path / "stop"))
+    before = Recalled(bytes(HAND_OVER_BYTES + 1), 5, "app.7")
+    after = Recalled(before.value, 6, "app.7")
+    lanes = Lanes(task, {0: before, 1: before}, {0: keep(tmp_path, 0, before)})
+    monkeypatch.setattr(
+        batch, "settled", lambda *given: {0: after} if given[2:] == ({0: "app.0"}, task.stop_file) else {}
+    )
+    lanes.settle({0: "app.0"})
+    assert lanes.recalled == {0: after, 1: before}
+    told = lanes.handed_over(0)
+    assert known(told) == after
+
+
 @pytest.mark.parametrize(
     ("record", "is_kept"), [(bytes(HAND_OVER_BYTES + 1), True), (bytes(HAND_OVER_BYTES), False), (b"", False)]
 )

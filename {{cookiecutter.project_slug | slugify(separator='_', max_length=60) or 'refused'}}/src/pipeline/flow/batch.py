@@ -68,7 +68,7 @@ class Lanes:
 
     def settle(self, ids: Mapping[int, str]) -> None:
         """Before lanes are written under these ids: what their last transactions still owe is completed."""
-        completed = settled(self.task.settings, self.recalled, ids)
+        completed = settled(self.task.settings, self.recalled, ids, self.task.stop_file)
         self.recalled.update(completed)
         self.kept.update(dict.fromkeys(completed))
 

@@ -38,7 +38,7 @@ class Recalled:
 
     value: bytes
     end: int
-    by: str = ""  # the transactional id it was written under, if that was another than the lane's own
+    by: str = ""  # the transactional id it was written under, unless that was the lane's own, or its marker was seen
 
 
 def hanging_after(settings: Settings) -> float:

@@ -108,6 +108,7 @@ class ShareWriter:
         def note(error: TransactionFailed) -> None:
             self._first.note_failure(error)
             self._attempts.failed(error)
+            self._judging = 0.0
             for lane in chunks:
                 self._lanes[lane].doubt()
 

@@ -56,7 +56,7 @@ def _take_all(settings: Settings, source: Topic) -> tuple[int, dict[int, Recalle
 
 
 def fence(settings: Settings, partition: int) -> Transaction:
-    """Shut out whoever writes under the lane's own id; what they left open is aborted when this returns."""
+    """Shut out whoever writes under the lane's own id; what they left open under it is aborted when this returns."""
     return fence_id(settings, settings.transactional_id(partition))
 
 
