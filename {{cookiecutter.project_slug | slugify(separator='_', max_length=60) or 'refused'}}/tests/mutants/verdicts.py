@@ -53,8 +53,8 @@ VERDICTS = (
         "kept-record-without-its-hash",
         "pipeline.lanes.kept",
         {
-            "return Recalled(value, told.end) if _digest(value) == told.digest else None": (
-                "return Recalled(value, told.end)"
+            "return Recalled(value, told.end, told.by) if _digest(value) == told.digest else None": (
+                "return Recalled(value, told.end, told.by)"
             )
         },
         "tests/unit/test_kept.py::test_a_file_that_holds_anything_else_is_not_believed",
