@@ -19,11 +19,11 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import OffsetSpec
 
 from pipeline.errors import Stopped, Unreachable
-from pipeline.kafka import GIVE_UP_SECONDS, producer_config, until_given_up
+from pipeline.kafka import GIVE_UP_SECONDS, until_given_up
 from pipeline.lanes.recall import Recalled
-from pipeline.lanes.record import lane_key
+from pipeline.lanes.takeover import fence_id, write_record
 from pipeline.lanes.topics import Topics
-from pipeline.lanes.transaction import Moved, Transaction
+from pipeline.lanes.transaction import Moved
 from pipeline.lanes.writer import RECORD_AND_MARKER
 
 if TYPE_CHECKING:
@@ -65,24 +65,15 @@ def _completed(settings: Settings, name: str, lane: int, recalled: Recalled, _at
 
     One lane at a time: an abort for the sake of one would undo what is confirmed in the others.
     """
-    transaction = Transaction(producer_config(settings, name))
-    transaction.fence()
+    transaction = fence_id(settings, name)
     topics = _topics(settings.output_bootstrap)
     high = topics.offsets(settings.lane_topic, [lane], OffsetSpec.latest(), committed=False)[lane]
     if high != recalled.end - 1:  # its marker has come after all, or somebody else writes there
         return {}
     try:
-        transaction.begin()
-        key = lane_key(settings.app.id, settings.source.topic, lane)
-        transaction.put_lane_record(settings.lane_topic, lane, key, recalled.value)
-        landed = transaction.flush_and_compare(recalled.end, name)
-        transaction.commit()
+        landed = write_record(settings, transaction, lane, recalled.value, recalled.end, name)
     except Moved:  # by a rival, a newer run for one: the lane's own writer finds out which, and says so
-        transaction.abandon()
         return {}
-    except BaseException:
-        transaction.abandon()
-        raise
     return {lane: Recalled(recalled.value, landed + RECORD_AND_MARKER, recalled.by)}
 
 

@@ -122,17 +122,20 @@ def _take(settings: Settings, source: Topic, partition: int, run: int) -> Recall
     return Recalled(value, end + RECORD_AND_MARKER)
 
 
-def write_record(settings: Settings, transaction: Transaction, partition: int, value: bytes, end: int) -> None:
-    """A transaction that holds nothing but a lane record, under the same compare-and-set as any other."""
+def write_record(  # noqa: PLR0913, PLR0917  the record, and where it must land
+    settings: Settings, transaction: Transaction, partition: int, value: bytes, end: int, before: str = ""
+) -> int:
+    """A transaction that holds nothing but a lane record, under the same compare-and-set as any other; its offset."""
     key = lane_key(settings.app.id, settings.source.topic, partition)
     try:
         transaction.begin()
         transaction.put_lane_record(settings.lane_topic, partition, key, value)
-        transaction.flush_and_compare(end)
+        landed = transaction.flush_and_compare(end, before)
         transaction.commit()
     except BaseException:
         transaction.abandon()
         raise
+    return landed
 
 
 def standing(settings: Settings, source: Topic, partition: int, *, fenced: bool = False) -> tuple[LaneRecord, int]:
