@@ -2,20 +2,19 @@
 
 from __future__ import annotations
 
-import os
 import signal
 import threading
 from collections import defaultdict
-from contextlib import contextmanager
 from dataclasses import replace
-from typing import TYPE_CHECKING, Any, Self
+from typing import TYPE_CHECKING, Self
 
 import pytest
 from confluent_kafka.admin import OffsetSpec
 from tests.support.job import new_app
-from tests.support.kafka import DEADLINE_SECONDS, read_committed, wait_until
-from tests.support.lanes import App, processes, provisioned
+from tests.support.kafka import DEADLINE_SECONDS, read_committed
+from tests.support.lanes import App, provisioned
 from tests.support.rows import columnar
+from tests.support.together import LANES, assert_exact, held_at
 
 from pipeline.errors import Replaced
 from pipeline.kafka import Fatal
@@ -29,7 +28,7 @@ from pipeline.local.gate import Gate
 from pipeline.local.processes import signal_all, tree
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.job import App as JobApp
@@ -38,7 +37,6 @@ if TYPE_CHECKING:
     from pipeline.lanes.report import LaneReport
     from pipeline.local.broker import Broker
 
-LANES = 3
 LOOKS = 20
 
 
@@ -63,23 +61,6 @@ def write(
     return writer.reports
 
 
-def write_armed(app: App, environ: dict[str, str], until: int) -> None:
-    """Write a batch in a process of its own that may be held at a gate."""
-    os.environ.update(environ)
-    write(app, 0, until)
-
-
-@contextmanager
-def held_at(app: App, gate: Gate, until: int = 10) -> Iterator[Any]:
-    """Give a writer that waits at the gate with a batch in hand."""
-    process = processes().Process(target=write_armed, args=(app, gate.environ, until), daemon=True)
-    process.start()
-    wait_until(gate.holds, what=f"the writer waits at: {gate.place}")
-    yield process
-    gate.open()
-    process.join(DEADLINE_SECONDS)
-
-
 def stable(app: App, *, committed: bool = True) -> dict[tuple[str, int], int]:
     """Return how far a live reader may read in every output and lane partition; or where the log ends."""
     topics = Topics(app.settings.output_bootstrap)
@@ -91,20 +72,9 @@ def stable(app: App, *, committed: bool = True) -> dict[tuple[str, int], int]:
     return found
 
 
-def assert_exact(app: App, rows: int) -> None:
-    """Demand every row of every lane once, in the order of its lane, and lanes that counted nothing twice."""
-    written = app.written()
-    assert sorted(written) == sorted([*range(rows)] * LANES)
-    for lane in range(LANES):
-        offsets = [record.next_offset for record in app.lane_records(lane)]
-        assert offsets == sorted(offsets)
-        counters = app.lane(lane).counters
-        assert (offsets[-1], counters.read, counters.verdicts) == (rows, rows, {"fresh": rows})
-
-
 def test_a_live_reader_sees_nothing_of_a_batch_before_all_of_it_is_decided(app: App, tmp_path: Path) -> None:
     before = stable(app)
-    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+    with held_at(write, app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
         # Every row and every lane record stands in the log; only the decision is missing.
         assert all(stable(app, committed=False)[place] > end for place, end in before.items())
         assert all(stable(app) == before for _ in range(LOOKS))
@@ -132,7 +102,7 @@ def app_reads(app: App) -> list[bytes | None]:
 def test_a_batch_whose_writer_is_killed_before_the_commit_leaves_no_part_of_it(
     app: App, tmp_path: Path, place: str
 ) -> None:
-    with held_at(app, Gate(tmp_path / "gate", place, nth=1)) as process:
+    with held_at(write, app, Gate(tmp_path / "gate", place, nth=1)) as process:
         process.kill()
         process.join(DEADLINE_SECONDS)
         assert process.exitcode == -signal.SIGKILL
@@ -143,7 +113,7 @@ def test_a_batch_whose_writer_is_killed_before_the_commit_leaves_no_part_of_it(
 
 @pytest.mark.fault("K1")
 def test_a_batch_whose_writer_is_killed_after_its_commit_is_there_as_a_whole(app: App, tmp_path: Path) -> None:
-    with held_at(app, Gate(tmp_path / "gate", "after commit", nth=1)) as process:
+    with held_at(write, app, Gate(tmp_path / "gate", "after commit", nth=1)) as process:
         process.kill()
         process.join(DEADLINE_SECONDS)
     assert_exact(app, 10)
@@ -179,7 +149,7 @@ def test_a_run_that_takes_over_ends_the_open_batch_of_an_earlier_one(
 ) -> None:
     delivery = app.settings.delivery.model_copy(update={"atomicity": next_atomicity})
     later = replace(app, settings=app.settings.model_copy(update={"delivery": delivery}))
-    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+    with held_at(write, app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
         run, handed_over = take_over(later.settings, app.source)
     assert process.exitcode != 0, "the earlier run was replaced"
     assert {decode(lane.value).next_offset for lane in handed_over.values()} == {0}

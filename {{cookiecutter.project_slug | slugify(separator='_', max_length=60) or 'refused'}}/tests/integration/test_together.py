@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import time
-from contextlib import contextmanager
 from dataclasses import replace
 from itertools import cycle
 from typing import TYPE_CHECKING, Any
@@ -12,9 +10,10 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from tests.support.hanging import hanging, write_under
 from tests.support.job import new_app
-from tests.support.kafka import DEADLINE_SECONDS, wait_until
-from tests.support.lanes import App, processes, provisioned
+from tests.support.kafka import DEADLINE_SECONDS
+from tests.support.lanes import App, provisioned
 from tests.support.rows import arrow
+from tests.support.together import LANES, assert_exact, held_at
 
 from pipeline.errors import Replaced, SafeStop
 from pipeline.flow.together import run_together
@@ -25,7 +24,7 @@ from pipeline.lanes.together import Together
 from pipeline.local.gate import Gate
 
 if TYPE_CHECKING:
-    from collections.abc import Iterator, Mapping
+    from collections.abc import Mapping
     from pathlib import Path
 
     from tests.support.job import Seen
@@ -34,8 +33,6 @@ if TYPE_CHECKING:
     from pipeline.lanes.report import LaneReport
     from pipeline.local.broker import Broker
     from pipeline.settings import Settings
-
-LANES = 3
 
 
 @pytest.fixture
@@ -65,33 +62,6 @@ def write(  # noqa: PLR0913, PLR0917  what a task is told
 def told(reports: list[LaneReport]) -> dict[int, Recalled]:
     """Return what the lanes' next tasks are told."""
     return {report.partition: report.recalled for report in reports}
-
-
-def write_armed(app: App, environ: dict[str, str], until: int) -> None:
-    """Write in a process of its own that may be held at a gate."""
-    os.environ.update(environ)
-    write(app, 0, until)
-
-
-@contextmanager
-def held_at(app: App, gate: Gate, until: int = 10) -> Iterator[Any]:
-    """Give a writer of all lanes that waits at the gate."""
-    process = processes().Process(target=write_armed, args=(app, gate.environ, until), daemon=True)
-    process.start()
-    wait_until(gate.holds, what=f"the writer waits at: {gate.place}")
-    yield process
-    gate.open()
-    process.join(DEADLINE_SECONDS)
-
-
-def assert_exact(app: App, rows: int) -> None:
-    """Demand every row of every lane once, and lanes that went forward and counted nothing twice."""
-    assert sorted(app.written()) == sorted([*range(rows)] * LANES)
-    for lane in range(LANES):
-        offsets = [record.next_offset for record in app.lane_records(lane)]
-        assert offsets == sorted(offsets)
-        counters = app.lane(lane).counters
-        assert (offsets[-1], counters.read, counters.verdicts) == (rows, rows, {"fresh": rows})
 
 
 def test_all_lanes_of_a_task_are_one_transaction_and_the_next_is_told_under_which_id(
@@ -212,7 +182,7 @@ def test_rows_that_a_lane_had_before_a_commit_without_an_answer_are_told_as_skip
 
 
 def test_a_zombie_of_the_same_task_is_shut_out_of_all_its_lanes(app: App, tmp_path: Path) -> None:
-    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as zombie:
+    with held_at(write, app, Gate(tmp_path / "gate", "before commit", nth=1)) as zombie:
         write(app, 0, 15)
         assert_exact(app, 15)
     assert zombie.exitcode == 0, "it found its range behind the lanes"
@@ -223,7 +193,7 @@ def test_a_run_that_takes_over_ends_what_a_killed_task_left_open_without_waiting
     broker: Broker, tmp_path: Path
 ) -> None:
     app = provisioned(broker.bootstrap, partitions=LANES, transaction={"timeout_ms": 120_000})
-    with held_at(app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
+    with held_at(write, app, Gate(tmp_path / "gate", "before commit", nth=1)) as process:
         process.kill()
         process.join(DEADLINE_SECONDS)
     began = time.monotonic()
@@ -273,7 +243,7 @@ def test_a_lane_that_a_newer_run_has_taken_is_left_to_its_writer_to_find(app: Ap
     known = told(write(app, 0, 10))
     run, _ = take_over(app.settings, app.source)
     rival = replace(app, run=run)
-    with held_at(rival, Gate(tmp_path / "gate", "before commit", nth=1), until=20):
+    with held_at(write, rival, Gate(tmp_path / "gate", "before commit", nth=1), until=20):
         assert settled(app.settings, known, {lane: app.settings.transactional_id(lane) for lane in known}) == {}
     with pytest.raises(Replaced, match=f"replaced by run {run}"):
         write(app, 10, 20, known)

@@ -51,6 +51,9 @@ COMPILER = (
     "-XX:Tier4InvocationThreshold=20000 -XX:Tier4MinInvocationThreshold=2400 "
     "-XX:Tier4CompileThreshold=60000 -XX:Tier4BackEdgeThreshold=160000"
 )
+# One log for all: else the whole stack is walked for each logger that is asked for, to see by whose class, with every
+# fetch of every lane.
+LOGGERS = "-Dlog4j2.contextSelector=org.apache.logging.log4j.core.selector.BasicContextSelector"
 # Hadoop starts a program to set the mode of each file on a local disk, four times in a batch: the short way to start
 # one. Other systems do not know it.
 PROGRAMS = "-Djdk.lang.Process.launchMechanism=VFORK" if sys.platform == "linux" else ""
@@ -89,7 +92,9 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
         SparkSession.builder.master(master)
         .appName(settings.app.id)
         .config("spark.driver.memory", settings.spark.driver_memory)
-        .config("spark.driver.extraJavaOptions", f"{COMPILER} -Dlog4j2.configurationFile={log4j} {java_options}")
+        .config(
+            "spark.driver.extraJavaOptions", f"{COMPILER} {LOGGERS} -Dlog4j2.configurationFile={log4j} {java_options}"
+        )
         .config("spark.speculation", "false")
         .config("spark.sql.adaptive.enabled", "false")
         .config("spark.sql.session.timeZone", "UTC")
