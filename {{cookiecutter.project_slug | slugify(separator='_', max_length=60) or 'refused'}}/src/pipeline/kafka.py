@@ -46,6 +46,16 @@ BATCH_BYTES = 1_000_000
 # own bound of 100 MB is below what the Java client reads, and such a batch would hold up every reader here for ever.
 READ_BYTES = 400_000_000
 
+# Answers while a partition changes its leader; librdkafka passes them on, and keeps what it knows of leaders.
+LEADER_MOVES = frozenset(
+    {
+        KafkaError.NOT_LEADER_FOR_PARTITION,
+        KafkaError.LEADER_NOT_AVAILABLE,
+        KafkaError.FENCED_LEADER_EPOCH,
+        KafkaError.UNKNOWN_LEADER_EPOCH,
+    }
+)
+
 COMMON = {
     # librdkafka opens connections lazily and then waits on fixed timers: 55 to 510 ms for each fresh client.
     # Eager connections make a fresh producer ready in about 4 ms.
@@ -169,6 +179,12 @@ def as_kind(error: KafkaError, action: str, *needs: str) -> PipelineError:
     if error.txn_requires_abort():
         return Abortable(text)
     return Fatal(text)
+
+
+def code_of(error: BaseException) -> int | None:
+    """Kafka's code of an error, or of its cause."""
+    cause = error if isinstance(error, KafkaException) else error.__cause__
+    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None
 
 
 def until_deadline(call: Callable[[float], Result], seconds: float) -> Result:

@@ -14,7 +14,7 @@ from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
 
 from pipeline.committed import committed, headers_of
 from pipeline.errors import PipelineError
-from pipeline.kafka import REQUEST_SECONDS, consumer_config, reachable
+from pipeline.kafka import LEADER_MOVES, REQUEST_SECONDS, code_of, consumer_config, reachable
 from pipeline.lanes.identity import parse
 
 if TYPE_CHECKING:
@@ -40,7 +40,7 @@ CONNECTION = (
 FIRST_STEP = 64
 GROWTH = 8
 # A leader that was just elected, also that of a new topic, is named to clients before it answers them.
-MOVING = (KafkaError.NOT_LEADER_FOR_PARTITION, KafkaError.LEADER_NOT_AVAILABLE, KafkaError.UNKNOWN_TOPIC_OR_PART)
+MOVING = LEADER_MOVES | {KafkaError.UNKNOWN_TOPIC_OR_PART}
 MOVING_SECONDS = 0.05
 
 
@@ -110,9 +110,10 @@ class OwnLog:
             try:
                 low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), REQUEST_SECONDS)
             except KafkaException as error:
-                if error.args[0].code() not in MOVING or time.monotonic() > deadline:
+                if code_of(error) not in MOVING or time.monotonic() > deadline:
                     raise
                 time.sleep(MOVING_SECONDS)
+                consumer.list_topics(self._topic, REQUEST_SECONDS)  # who leads now: it would ask the old one for ever
             else:
                 return low, high
 

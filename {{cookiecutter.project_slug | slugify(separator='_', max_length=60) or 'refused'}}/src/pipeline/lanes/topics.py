@@ -9,25 +9,16 @@ import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from confluent_kafka import IsolationLevel, KafkaError, KafkaException, TopicCollection, TopicPartition
+from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPartition
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from pipeline.address import made
 from pipeline.errors import SafeStop, Unreachable
-from pipeline.kafka import REQUEST_SECONDS, admin_config, reachable
+from pipeline.kafka import LEADER_MOVES, REQUEST_SECONDS, admin_config, code_of, reachable
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
 
-# Answers while a partition changes its leader; librdkafka passes them on, and keeps what it knows of leaders.
-LEADER_MOVES = frozenset(
-    {
-        KafkaError.NOT_LEADER_FOR_PARTITION,
-        KafkaError.LEADER_NOT_AVAILABLE,
-        KafkaError.FENCED_LEADER_EPOCH,
-        KafkaError.UNKNOWN_LEADER_EPOCH,
-    }
-)
 LOOK_AGAIN_SECONDS = 0.1
 
 
@@ -60,7 +51,7 @@ class Topics:
                 with reachable(self.bootstrap, f"describe topic {name}", f"Describe on Topic {name}"):
                     described = answer.result(REQUEST_SECONDS)
             except Exception as error:
-                if _code(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
+                if code_of(error) == KafkaError.UNKNOWN_TOPIC_OR_PART:
                     continue
                 raise
             uuid = described.topic_id
@@ -109,14 +100,8 @@ class Topics:
                     answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
                     return {part.partition: answer.result(REQUEST_SECONDS).offset for part, answer in answers.items()}
             except Unreachable as error:
-                if _code(error) not in LEADER_MOVES or time.monotonic() > deadline:
+                if code_of(error) not in LEADER_MOVES or time.monotonic() > deadline:
                     raise
             time.sleep(LOOK_AGAIN_SECONDS)
             # The old one would ask the old leader for ever.
             self.admin = made(AdminClient, admin_config(self.bootstrap))
-
-
-def _code(error: BaseException) -> int | None:
-    """Kafka's code of an error, or of its cause."""
-    cause = error if isinstance(error, KafkaException) else error.__cause__
-    return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None
