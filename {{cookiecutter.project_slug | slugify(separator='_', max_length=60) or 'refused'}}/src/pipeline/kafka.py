@@ -20,7 +20,7 @@ from pipeline.denied import denial, refusal
 from pipeline.errors import Denied, PipelineError, Unreachable
 
 if TYPE_CHECKING:
-    from collections.abc import Callable, Iterator
+    from collections.abc import Callable, Collection, Iterator
 
     from confluent_kafka import Producer
 
@@ -55,6 +55,7 @@ LEADER_MOVES = frozenset(
         KafkaError.UNKNOWN_LEADER_EPOCH,
     }
 )
+LOOK_AGAIN_SECONDS = 0.1
 
 COMMON = {
     # librdkafka opens connections lazily and then waits on fixed timers: 55 to 510 ms for each fresh client.
@@ -197,6 +198,21 @@ def until_deadline(call: Callable[[float], Result], seconds: float) -> Result:
         except KafkaException as error:
             if not error.args[0].retriable() or time.monotonic() >= deadline:
                 raise
+
+
+def while_leaders_move(
+    ask: Callable[[], Result], renew: Callable[[], object], seconds: float, codes: Collection[int] = LEADER_MOVES
+) -> Result:
+    """Ask again until the deadline; `renew` makes the client forget the old leader, which it would ask for ever."""
+    deadline = time.monotonic() + seconds
+    while True:
+        try:
+            return ask()
+        except (Unreachable, KafkaException) as error:
+            if code_of(error) not in codes or time.monotonic() > deadline:
+                raise
+        time.sleep(LOOK_AGAIN_SECONDS)
+        renew()
 
 
 def with_room(producer: Producer, seconds: float, topic: str, *record: Any, **options: Any) -> None:

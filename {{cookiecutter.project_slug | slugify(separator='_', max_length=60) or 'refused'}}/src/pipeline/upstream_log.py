@@ -7,14 +7,13 @@ records may stand behind it.
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from confluent_kafka import Consumer, KafkaError, KafkaException, TopicPartition
+from confluent_kafka import Consumer, KafkaError, TopicPartition
 
 from pipeline.committed import committed, headers_of
 from pipeline.errors import PipelineError
-from pipeline.kafka import LEADER_MOVES, REQUEST_SECONDS, code_of, consumer_config, reachable
+from pipeline.kafka import LEADER_MOVES, REQUEST_SECONDS, consumer_config, reachable, while_leaders_move
 from pipeline.lanes.identity import parse
 
 if TYPE_CHECKING:
@@ -41,7 +40,6 @@ FIRST_STEP = 64
 GROWTH = 8
 # A leader that was just elected, also that of a new topic, is named to clients before it answers them.
 MOVING = LEADER_MOVES | {KafkaError.UNKNOWN_TOPIC_OR_PART}
-MOVING_SECONDS = 0.05
 
 
 class Stamp(NamedTuple):
@@ -105,17 +103,14 @@ class OwnLog:
         return {place: start for place, (start, _) in marks.items()}, {place: end for place, (_, end) in marks.items()}
 
     def _marks(self, consumer: Consumer, partition: int) -> tuple[int, int]:
-        deadline = time.monotonic() + REQUEST_SECONDS
-        while True:
-            try:
-                low, high = consumer.get_watermark_offsets(TopicPartition(self._topic, partition), REQUEST_SECONDS)
-            except KafkaException as error:
-                if code_of(error) not in MOVING or time.monotonic() > deadline:
-                    raise
-                time.sleep(MOVING_SECONDS)
-                consumer.list_topics(self._topic, REQUEST_SECONDS)  # who leads now: it would ask the old one for ever
-            else:
-                return low, high
+        place = TopicPartition(self._topic, partition)
+        low, high = while_leaders_move(
+            lambda: consumer.get_watermark_offsets(place, REQUEST_SECONDS),
+            lambda: consumer.list_topics(self._topic, REQUEST_SECONDS),
+            REQUEST_SECONDS,
+            MOVING,
+        )
+        return low, high
 
     def _read(self, windows: Mapping[int, tuple[int, int]]) -> dict[int, Stamp]:
         """Return the newest stamp within the window [start, end) of each partition."""

@@ -5,7 +5,6 @@ Guarantee: a question that the cluster did not answer is an error with the clust
 
 from __future__ import annotations
 
-import time
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
@@ -13,13 +12,11 @@ from confluent_kafka import IsolationLevel, KafkaError, TopicCollection, TopicPa
 from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec, ResourceType
 
 from pipeline.address import made
-from pipeline.errors import SafeStop, Unreachable
-from pipeline.kafka import LEADER_MOVES, REQUEST_SECONDS, admin_config, code_of, reachable
+from pipeline.errors import SafeStop
+from pipeline.kafka import REQUEST_SECONDS, admin_config, code_of, reachable, while_leaders_move
 
 if TYPE_CHECKING:
     from collections.abc import Iterable
-
-LOOK_AGAIN_SECONDS = 0.1
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,7 +35,7 @@ class Topics:
     def __init__(self, bootstrap: str) -> None:
         """Connect in the background."""
         self.bootstrap = bootstrap
-        self.admin = made(AdminClient, admin_config(bootstrap))
+        self._connect()
 
     def describe(self, names: Iterable[str]) -> dict[str, Topic]:
         """Those of the named topics that exist."""
@@ -93,15 +90,13 @@ class Topics:
         """An offset per partition; of the committed part of the log unless told otherwise."""
         isolation = IsolationLevel.READ_COMMITTED if committed else IsolationLevel.READ_UNCOMMITTED
         asked = {TopicPartition(name, partition): spec for partition in partitions}
-        deadline = time.monotonic() + REQUEST_SECONDS
-        while True:
-            try:
-                with reachable(self.bootstrap, f"list offsets of {name}", f"Describe on Topic {name}"):
-                    answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
-                    return {part.partition: answer.result(REQUEST_SECONDS).offset for part, answer in answers.items()}
-            except Unreachable as error:
-                if code_of(error) not in LEADER_MOVES or time.monotonic() > deadline:
-                    raise
-            time.sleep(LOOK_AGAIN_SECONDS)
-            # The old one would ask the old leader for ever.
-            self.admin = made(AdminClient, admin_config(self.bootstrap))
+
+        def ask() -> dict[int, int]:
+            with reachable(self.bootstrap, f"list offsets of {name}", f"Describe on Topic {name}"):
+                answers = self.admin.list_offsets(asked, isolation_level=isolation, request_timeout=REQUEST_SECONDS)
+                return {part.partition: answer.result(REQUEST_SECONDS).offset for part, answer in answers.items()}
+
+        return while_leaders_move(ask, self._connect, REQUEST_SECONDS)
+
+    def _connect(self) -> None:
+        self.admin = made(AdminClient, admin_config(self.bootstrap))

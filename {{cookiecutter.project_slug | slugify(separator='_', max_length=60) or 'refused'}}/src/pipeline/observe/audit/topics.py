@@ -15,7 +15,7 @@ from confluent_kafka.admin import AdminClient, ConfigResource, OffsetSpec
 
 from pipeline.address import made
 from pipeline.errors import PipelineError, Unreachable
-from pipeline.kafka import LEADER_MOVES, admin_config, code_of, consumer_config, reachable
+from pipeline.kafka import admin_config, consumer_config, reachable, while_leaders_move
 from pipeline.observe.audit.records import Ends, Record
 
 if TYPE_CHECKING:
@@ -175,18 +175,17 @@ class KafkaTopics:
         isolation: IsolationLevel = COMMITTED,
     ) -> dict[int, int]:
         asked, bootstrap = {TopicPartition(topic, partition): spec for partition in partitions}, self._bootstrap(admin)
-        deadline = time.monotonic() + SILENCE_SECONDS
-        while True:
-            try:
-                with reachable(bootstrap, f"offsets of {topic}"):
-                    futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=SILENCE_SECONDS)
-                    return {place.partition: future.result().offset for place, future in futures.items()}
-            except Unreachable as error:
-                if code_of(error) not in LEADER_MOVES or time.monotonic() > deadline:
-                    raise
-            time.sleep(CHECK_SECONDS)
-            # The old one would ask the old leader for ever.
+
+        def ask() -> dict[int, int]:
+            with reachable(bootstrap, f"offsets of {topic}"):
+                futures = admin.list_offsets(asked, isolation_level=isolation, request_timeout=SILENCE_SECONDS)
+                return {place.partition: future.result().offset for place, future in futures.items()}
+
+        def renew() -> None:
+            nonlocal admin
             admin = made(AdminClient, admin_config(bootstrap))
+
+        return while_leaders_move(ask, renew, SILENCE_SECONDS)
 
     def _bootstrap(self, admin: AdminClient) -> str:
         return self._settings.source.bootstrap if admin is self._source_admin else self._settings.output_bootstrap
