@@ -1,10 +1,38 @@
-"""The mutants of the benchmarks: figures of an output that is not exact mean nothing."""
+"""The mutants of speed: of what is left out to be fast, and of benchmarks, whose figures are of exact output alone."""
 
 from __future__ import annotations
 
 from tests.mutants.mutant import Mutant
 
+SEQUEL = "pipeline.flow.sequel"
+ASKS = "return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))"
+SEQUELS = "tests/integration/test_sequels.py::test_what_comes_meanwhile_is_written_once_and_no_row_is_read_again"
+
 MEASURED = (
+    Mutant(
+        "sequel-of-the-same-rows",
+        SEQUEL,
+        {"plan = step.withNewChildInternal(plan)": "plan = step"},
+        SEQUELS,
+    ),
+    Mutant(
+        "rows-of-sequels-read-again",
+        SEQUEL,
+        {"if not self._ahead:": "if True:"},
+        SEQUELS,
+    ),
+    Mutant(
+        "batch-behind-sequels-that-ends-where-lanes-stand",
+        SEQUEL,
+        {"until = {lane: max(offset, next_offsets[lane]) for lane, offset in until.items()}": "until = next_offsets"},
+        "tests/unit/test_sequel.py::test_a_batch_behind_sequels_has_what_the_lanes_have_not_and_ends_no_earlier_than_planned",
+    ),
+    Mutant(
+        "time-of-an-older-batch",
+        SEQUEL,
+        {ASKS: "return False"},
+        "tests/integration/test_sequels.py::test_a_function_that_asks_for_the_time_is_given_that_of_a_batch_of_its_own",
+    ),
     Mutant(
         "loss-measured-as-speed",
         "bench.workload",

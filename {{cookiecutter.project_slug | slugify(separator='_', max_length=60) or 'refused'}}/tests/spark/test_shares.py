@@ -15,6 +15,7 @@ from pipeline.errors import SafeStop
 from pipeline.flow.outputs import emit, output
 from pipeline.flow.plan import check_described
 from pipeline.flow.ranges import Range
+from pipeline.flow.sequel import asks_for_time
 from pipeline.flow.shares import OFFSETS, shared, tasks_for
 from pipeline.flow.source import frame_over
 from pipeline.flow.usercode import rows_of, transform_checked
@@ -101,6 +102,14 @@ def test_what_reads_a_table_or_holds_chance_is_described_in_each_batch(
     spark: SparkSession, function: Callable[[DataFrame], DataFrame]
 ) -> None:
     assert not described_once(spark, function)
+
+
+@pytest.mark.parametrize("asked", ["current_timestamp()", "now()", "current_date()", "localtimestamp()"])
+def test_a_function_that_asks_for_the_time_is_known_however_deep_it_does(spark: SparkSession, asked: str) -> None:
+    stream = spark.readStream.format("rate").load().selectExpr("value AS id")
+    assert not asks_for_time(stream.selectExpr("if(id > 1, id + 1, 0) AS more"))
+    deep = stream.selectExpr(f"named_struct('at', if(id > 1, date_format({asked}, 'y'), null)) AS more")
+    assert asks_for_time(deep.withColumn("last", lit(1)))
 
 
 def test_a_description_that_does_not_keep_rows_is_refused_in_the_stream_too(spark: SparkSession) -> None:

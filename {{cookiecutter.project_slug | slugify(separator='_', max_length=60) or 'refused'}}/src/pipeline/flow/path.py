@@ -18,8 +18,9 @@ from pipeline.flow.checkpoint import check_checkpoint
 from pipeline.flow.plan import check_described
 from pipeline.flow.planned import check_durable
 from pipeline.flow.reference import Reference
+from pipeline.flow.sequel import Sequels, asks_for_time
 from pipeline.flow.shuffled import STATE, Shuffled
-from pipeline.flow.source import as_rows, batch, stream
+from pipeline.flow.source import as_rows, batch, frame_over, stream
 from pipeline.flow.straight import Straight
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import no_events, rows_of, transform_checked, windows_checked
@@ -64,6 +65,10 @@ class Path(Protocol):
         """Write one batch; a report may hold a reason to stop."""
         ...
 
+    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
+        """Write what came behind that batch, up to these ends; nothing where that is for Spark's next one."""
+        ...
+
 
 def path_of(settings: Settings, spark: SparkSession, codec: Codec, given: Function | None = None) -> Path:
     """The path of the settings, with the user's own file for it unless a function is given."""
@@ -83,6 +88,7 @@ class LanesPath:
         self._rows = rows_of(self._reference.bound(function), codec)
         # A function that reads tables is described in each batch, so that it sees them as they are then.
         self._described_once = False
+        self._sequels: Sequels | None = None
 
     def check(self) -> None:
         """A transform keeps every row."""
@@ -102,7 +108,7 @@ class LanesPath:
 
     def frame(self, folder: str, recalled: Mapping[int, Recalled]) -> DataFrame:  # noqa: ARG002  one face for both
         """The log from the lanes' next offsets on."""
-        self._straight = Straight()
+        self._straight, self._sequels = Straight(), None
         log = stream(self._spark, self._settings, next_offsets(recalled))
         if not self._described_once:
             return log
@@ -112,12 +118,26 @@ class LanesPath:
             self._described_once = False
             return log
         check_described(rows, stages=self._codec.stages)
+        if not asks_for_time(rows):
+            self._sequels = Sequels(
+                self._spark, self._settings.source.topic, self._settings.most_offsets(len(recalled))
+            )
         return rows
 
     def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
         """Each range to its lane."""
         if not self._described_once:
             return write_batch(batch, self._rows, lanes, self._reference.before_batch)
+        rows = None if self._sequels is None else self._sequels.begin(next_offsets(lanes.recalled))
+        return self._write(batch if rows is None else frame_over(rows, batch), lanes)
+
+    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
+        """By the same plan, if it can be used again."""
+        rows = None if self._sequels is None else self._sequels.rows(next_offsets(lanes.recalled), ends)
+        return [] if rows is None else self._write(frame_over(rows, batch), lanes)
+
+    def _write(self, batch: DataFrame, lanes: Lanes) -> list[LaneReport]:
+        """Rows that have been through codec and user's function in the stream."""
         return write_batch(batch, None, lanes, self._reference.before_batch, self._straight)
 
 
@@ -156,6 +176,10 @@ class ShuffledPath:
         """Each result to the lane of its key."""
         return self._shuffled.write(batch, batch_id, lanes)
 
+    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:  # noqa: ARG002
+        """Nothing: Spark alone says what belongs to a batch."""
+        return []
+
 
 def started(writer: DataStreamWriter) -> StreamingQuery:
     """Start the query; what Spark can do in a batch and not in a stream, it says only here."""
@@ -184,4 +208,4 @@ def check_columns(settings: Settings, types: Mapping[str, str]) -> None:
 
 def next_offsets(recalled: Mapping[int, Recalled]) -> dict[int, int]:
     """Where each lane goes on."""
-    return {partition: decode(lane.value).next_offset for partition, lane in recalled.items()}
+    return {partition: decode(lane.value, ledger=False).next_offset for partition, lane in recalled.items()}

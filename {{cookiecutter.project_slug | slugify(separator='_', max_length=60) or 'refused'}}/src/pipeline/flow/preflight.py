@@ -77,6 +77,10 @@ class Checked:
             raise SafeStop(recreated(self.source.name))
         self._compare(now.partitions)
 
+    def ends(self) -> dict[int, int]:
+        """How far the source can be read by now, lane by lane."""
+        return self.topics.offsets(self.source.name, range(self.source.partitions), OffsetSpec.latest())
+
     def _compare(self, partitions: int) -> None:
         if partitions > self.lanes:
             to_do = f'{PROVISION}, which adds the missing lanes, or set source.new_partitions = "provision"'

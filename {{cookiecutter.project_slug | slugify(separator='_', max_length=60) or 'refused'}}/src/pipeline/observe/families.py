@@ -183,7 +183,11 @@ PHASE_SECONDS = Family(
     "Committed transactions by phase; the commit latency is the phase commit.",
 )
 BATCH_SECONDS = Family(
-    "pipeline_batch_duration_seconds", "histogram", "seconds", TOPIC, "Micro-batches, all lanes from plan to report."
+    "pipeline_batch_duration_seconds",
+    "histogram",
+    "seconds",
+    TOPIC,
+    "Micro-batches and their sequels, all lanes from plan to report.",
 )
 LATENCY_SECONDS = Family(
     "pipeline_end_to_end_latency_seconds",
