@@ -258,7 +258,7 @@ if ahead is not None:""",
         "lanes-of-a-task-guessed",
         "pipeline.flow.shares",
         {
-            "places = [json.loads(written(made.get(task).parentsIndices())) for task in range(made.size())]": """\
+            "places = asked(context, made, TO_PLACES).of(made)": """\
 places = [list(range(len(places)))[task::tasks] for task in range(tasks)]""",
         },
         "tests/spark/test_shares.py::test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_order",

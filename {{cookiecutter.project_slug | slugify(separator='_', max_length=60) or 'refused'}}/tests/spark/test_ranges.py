@@ -9,6 +9,7 @@ import pytest
 from py4j.clientserver import ClientServerConnection
 
 from pipeline.errors import PipelineError
+from pipeline.flow import ranges
 from pipeline.flow.ranges import BATCH_RDD, SOURCE_RDD, Range, ranges_in
 
 if TYPE_CHECKING:
@@ -24,8 +25,8 @@ def jvm(spark: SparkSession) -> Any:
 
 
 def in_java(jvm: Any, given: Range) -> Any:
-    """Return a range as Spark's source makes it."""
-    partition = jvm.org.apache.kafka.common.TopicPartition("in", given.partition)
+    """Return a range as Spark's source makes it; of a topic whose name looks much like one."""
+    partition = jvm.org.apache.kafka.common.TopicPartition("in-7.1_KafkaOffsetRange-0", given.partition)
     made = jvm.org.apache.spark.sql.kafka010.KafkaOffsetRange
     return made(partition, given.first, given.until, jvm.scala.Option.empty())
 
@@ -33,9 +34,9 @@ def in_java(jvm: Any, given: Range) -> Any:
 def of_a_stream(jvm: Any, *tasks: list[Range]) -> Any:
     """Return the partitions of a stream's batch; a task reads one range, but nothing in Spark says so."""
     partitions = jvm.java.util.ArrayList()
-    for place, ranges in enumerate(tasks):
+    for place, own in enumerate(tasks):
         read = jvm.java.util.ArrayList()
-        for one in ranges:
+        for one in own:
             nothing = jvm.java.util.HashMap()
             read.add(
                 jvm.org.apache.spark.sql.kafka010.KafkaBatchInputPartition(in_java(jvm, one), nothing, 1, True, True)  # noqa: FBT003
@@ -45,10 +46,10 @@ def of_a_stream(jvm: Any, *tasks: list[Range]) -> Any:
     return partitions
 
 
-def of_a_batch(jvm: Any, *ranges: Range) -> Any:
+def of_a_batch(jvm: Any, *given: Range) -> Any:
     """Return the partitions of a read that is no stream."""
     partitions = jvm.java.util.ArrayList()
-    for place, one in enumerate(ranges):
+    for place, one in enumerate(given):
         partitions.add(jvm.org.apache.spark.sql.kafka010.KafkaSourceRDDPartition(place, in_java(jvm, one)))
     return partitions
 
@@ -63,6 +64,14 @@ def test_the_ranges_of_another_read_do_as_well(spark: SparkSession, jvm: Any) ->
     assert ranges_in(spark.sparkContext, BATCH_RDD, of_a_batch(jvm, *RANGES)) == RANGES
 
 
+def test_ranges_that_another_version_of_spark_tells_otherwise_are_refused(
+    spark: SparkSession, jvm: Any, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(ranges, "WRITTEN", re.compile(r"Range\([^,]*-(3),(\d+),(\d+),"))
+    with pytest.raises(PipelineError, match=r"3 tasks of the batch tell their ranges as .*; is this another Spark"):
+        ranges_in(spark.sparkContext, BATCH_RDD, of_a_batch(jvm, *RANGES))
+
+
 @pytest.mark.parametrize("name", [SOURCE_RDD, BATCH_RDD])
 def test_without_tasks_there_are_none(spark: SparkSession, jvm: Any, name: str) -> None:
     assert ranges_in(spark.sparkContext, name, jvm.java.util.ArrayList()) == []
@@ -72,7 +81,7 @@ def test_without_tasks_there_are_none(spark: SparkSession, jvm: Any, name: str) 
 def test_a_task_that_does_not_read_one_range_is_refused(
     spark: SparkSession, jvm: Any, tasks: tuple[list[Range], ...]
 ) -> None:
-    counts = [len(ranges) for ranges in tasks]
+    counts = [len(own) for own in tasks]
     with pytest.raises(PipelineError, match=re.escape(f"read {counts} ranges instead of one each")):
         ranges_in(spark.sparkContext, SOURCE_RDD, of_a_stream(jvm, *tasks))
 

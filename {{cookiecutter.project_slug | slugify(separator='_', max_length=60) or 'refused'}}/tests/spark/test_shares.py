@@ -14,7 +14,7 @@ from tests.support.spark import columns
 from pipeline.errors import SafeStop
 from pipeline.flow.outputs import emit, output
 from pipeline.flow.plan import check_described
-from pipeline.flow.ranges import Range
+from pipeline.flow.ranges import Range, rdd_of
 from pipeline.flow.sequel import asks_for_time
 from pipeline.flow.shares import OFFSETS, shared, tasks_for
 from pipeline.flow.source import frame_over
@@ -54,7 +54,7 @@ def test_each_task_has_the_ranges_that_it_is_told_and_each_of_them_whole_and_in_
     spark: SparkSession, tasks: int
 ) -> None:
     rows = spark.range(0, 70, 1, 7).select((col("id") / 10).cast("int").alias("part"), "id")
-    rdd, places = shared(rows, tasks)
+    rdd, places = shared(spark.sparkContext, rdd_of(rows), tasks)
     assert sorted(place for own in places for place in own) == list(range(7))
     assert len(places) == min(tasks, 7)
     found: dict[int, list[int]] = {}

@@ -80,7 +80,7 @@ def described(batch: DataFrame, rdd: Any, settings: dict[str, str]) -> list[Any]
 @pytest.mark.parametrize("tasks", [1, 3, 4])
 @pytest.mark.parametrize("code", [WRITTEN, INTERPRETED])
 def test_each_task_sees_the_rows_that_it_would_see_by_a_plan(batch: DataFrame, by: Path, tasks: int, code: str) -> None:
-    rdd, _ = shared(batch, tasks)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), tasks)
     settings = {ROWS: "4", CODE: code}
     packed = Straight().collected(batch, rdd, told_of, settings, by)
     assert packed is not None
@@ -94,7 +94,7 @@ def test_each_task_sees_the_rows_that_it_would_see_by_a_plan(batch: DataFrame, b
 def test_tasks_are_told_by_which_code_and_later_ones_nothing_of_it(
     spark: SparkSession, batch: DataFrame, by: Path
 ) -> None:
-    rdd, _ = shared(batch, 1)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 1)
     one = Straight()
     for settings, rows, codes in ((FIVES, 5, {INTERPRETED}), (as_it_comes(), 40, {WRITTEN, None})):
         [packed] = one.collected(batch, rdd, told_of, settings, by) or []
@@ -106,7 +106,7 @@ def test_tasks_are_told_by_which_code_and_later_ones_nothing_of_it(
 
 
 def test_a_large_function_gets_there_all_the_same(batch: DataFrame, by: Path) -> None:
-    rdd, _ = shared(batch, 2)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 2)
     ballast = bytes(3_000_000)  # PySpark would send more than a MiB by other ways
 
     def weighed(batches: Iterator[Any]) -> Iterator[Any]:
@@ -123,7 +123,7 @@ def test_a_task_that_fails_fails_the_batch_with_its_own_words(batch: DataFrame, 
         msg = "these words"
         raise ValueError(msg)
 
-    rdd, _ = shared(batch, 2)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 2)
     with pytest.raises(PythonException, match="ValueError: these words"):
         Straight().collected(batch, rdd, failing, FIVES, by)
 
@@ -149,14 +149,14 @@ def test_where_spark_has_other_parts_it_is_asked_once_and_nothing_runs(
         raise error
 
     monkeypatch.setattr(straight, "map_pieces", other)
-    rdd, _ = shared(batch, 2)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 2)
     one = Straight()
     assert [one.collected(batch, rdd, told_of, FIVES, by) for _ in range(2)] == [None, None]
     assert len(asked) == 1
 
 
 def test_results_come_without_a_file_where_none_can_be_written(batch: DataFrame, by: Path) -> None:
-    rdd, _ = shared(batch, 2)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 2)
     one = Straight()
     nowhere = by.parent / "none" / "reports"
     found = [one.collected(batch, rdd, told_of, FIVES, path) or [] for path in (by, nowhere)]
@@ -169,7 +169,7 @@ def test_results_come_without_a_file_where_none_can_be_written(batch: DataFrame,
 def test_results_come_all_the_same_where_the_file_cannot_be_read(
     batch: DataFrame, by: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rdd, _ = shared(batch, 2)
+    rdd, _ = shared(batch.sparkSession.sparkContext, rdd_of(batch), 2)
     monkeypatch.setattr(straight, "values_of", lambda data: [data])  # not as many as there are rows
     found = [pickle.loads(one) for one in Straight().collected(batch, rdd, told_of, FIVES, by) or []]  # noqa: S301
     assert sum(len(piece) for _, pieces, _ in found for piece in pieces) == 40

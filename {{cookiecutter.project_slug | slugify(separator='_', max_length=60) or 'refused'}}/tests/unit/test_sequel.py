@@ -14,6 +14,7 @@ from pipeline.flow import job as flow
 from pipeline.flow import sequel
 from pipeline.flow.job import Job
 from pipeline.flow.preflight import PartitionsAdded
+from pipeline.flow.ranges import Given
 from pipeline.flow.sequel import SMALL_OFFSETS, Sequels
 from pipeline.observe.progress import Observer
 from pipeline.settings import build
@@ -37,8 +38,8 @@ class Plan:
         return self.first, self.until
 
     def over(self, first: Any, until: Any, *, small: bool) -> Any:
-        """Return what was asked for."""
-        return first, until, small
+        """Return what was asked for: over which offsets, and whether that is small."""
+        return Given((first, until), small)
 
 
 @pytest.fixture
@@ -54,7 +55,7 @@ def sequels(monkeypatch: pytest.MonkeyPatch) -> Sequels:
 
 
 def test_a_sequel_has_what_came_behind_the_lanes(sequels: Sequels) -> None:
-    assert sequels.rows(LANES, {0: 5, 1: 9}) == (LANES, {0: 5, 1: 9}, True)
+    assert sequels.rows(LANES, {0: 5, 1: 9}) == Given((LANES, {0: 5, 1: 9}), source=True)
 
 
 @pytest.mark.parametrize(
@@ -79,7 +80,7 @@ def test_many_offsets_are_no_sequel_whatever_a_batch_may_have(sequels: Sequels) 
 
 def test_a_batch_behind_sequels_has_what_the_lanes_have_not_and_ends_no_earlier_than_planned(sequels: Sequels) -> None:
     sequels.rows({0: 3, 1: 8}, LANES | {1: 9})
-    assert sequels.begin({0: 5, 1: 9}) == ({0: 5, 1: 9}, {0: 9, 1: 9}, True)
+    assert sequels.begin({0: 5, 1: 9}) == Given(({0: 5, 1: 9}, {0: 9, 1: 9}), source=True)
 
 
 def test_a_large_batch_behind_sequels_keeps_the_program_that_spark_made(
@@ -87,7 +88,9 @@ def test_a_large_batch_behind_sequels_keeps_the_program_that_spark_made(
 ) -> None:
     sequels.rows(LANES, {0: 5, 1: 9})
     monkeypatch.setattr(Plan, "until", {0: 9 + SMALL_OFFSETS, 1: 8})
-    assert sequels.begin({0: 5, 1: 9})[2] is False
+    made = sequels.begin({0: 5, 1: 9})
+    assert made is not None
+    assert made.source is False
 
 
 def test_a_gap_is_left_as_it_is_for_the_lanes_to_stop_at(sequels: Sequels) -> None:

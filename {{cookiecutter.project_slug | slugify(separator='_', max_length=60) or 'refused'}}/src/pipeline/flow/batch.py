@@ -14,7 +14,7 @@ from pyspark import TaskContext
 from pipeline.errors import PipelineError, SafeStop
 from pipeline.flow.crossing import Weighed, as_it_comes, map_pieces, told, told_for
 from pipeline.flow.plan import check_plan
-from pipeline.flow.ranges import Range, ranges_of
+from pipeline.flow.ranges import ranges_below, ranges_of, rdd_of
 from pipeline.flow.report_rows import REPORT_SCHEMA, report_row, reports_in
 from pipeline.flow.shares import shared, tasks_for
 from pipeline.flow.source import frame_over
@@ -31,9 +31,11 @@ from pipeline.lanes.weaker import writer_of
 if TYPE_CHECKING:
     from collections.abc import Callable, Iterable, Iterator, Mapping
 
+    from pyspark import SparkContext
     from pyspark.sql import DataFrame
 
     from pipeline.flow.crossing import Body
+    from pipeline.flow.ranges import Given, Range
     from pipeline.flow.straight import Straight
     from pipeline.lanes.kept import Kept
     from pipeline.lanes.recall import Recalled
@@ -82,33 +84,49 @@ class Lanes:
 
 def write_batch(
     batch: DataFrame,
-    rows: Callable[[DataFrame], DataFrame] | None,
+    rows: Callable[[DataFrame], DataFrame],
     lanes: Lanes,
     before: Callable[[list[Range]], None] = lambda _: None,
-    straight: Straight | None = None,
 ) -> list[LaneReport]:
-    """Run one micro-batch through the user's function and the lanes; a report may hold a reason to stop.
+    """Run one micro-batch through codec and user's function, and the lanes; a report may hold a reason to stop.
 
-    `rows` is codec and user's function; nothing if the batch has been through them already, in the stream itself.
-    `before` is called with its ranges, if it has any, before anything is planned or written. With `straight` the tasks
-    of a batch of the stream go without a plan.
+    `before` is called with its ranges, if it has any, before anything is planned or written.
     """
     ranges = ranges_of(batch)
     if not ranges:
         return []
     before(ranges)
-    made = batch
-    if rows is not None:
-        made = rows(batch)
-        check_plan(made, batch, stages=lanes.task.stages)
-    rdd, body = _tasks(made, lanes, ranges)
+    made = rows(batch)
+    check_plan(made, batch, stages=lanes.task.stages)
+    return _written(made, rdd_of(made), lanes, ranges)
+
+
+def write_rows(
+    batch: DataFrame, given: Given, lanes: Lanes, before: Callable[[list[Range]], None], straight: Straight
+) -> list[LaneReport]:
+    """The same for rows with the columns of the batch, its own or others, that the stream has put through all of it.
+
+    Their tasks go straight, without a plan.
+    """
+    ranges = ranges_below(batch.sparkSession.sparkContext, given.source or given.rdd)
+    if not ranges:
+        return []
+    before(ranges)
+    return _written(batch, given.rdd, lanes, ranges, straight)
+
+
+def _written(
+    made: DataFrame, rdd: Any, lanes: Lanes, ranges: list[Range], straight: Straight | None = None
+) -> list[LaneReport]:
+    """What became of the lanes; `rdd` has the rows, `made` their columns."""
+    rdd, body = _tasks(made.sparkSession.sparkContext, rdd, lanes, ranges)
     # A function that is described anew may have stages of its own, for which nothing is known of the rows.
-    settings = told_for(ranges, lanes.row_bytes) if rows is None else as_it_comes()
+    settings = as_it_comes() if straight is None else told_for(ranges, lanes.row_bytes)
     packed = None
     if straight is not None:
         packed = straight.collected(made, rdd, body, settings, lanes.task.folder / "reports")
     if packed is None:
-        with told(batch.sparkSession, settings):
+        with told(made.sparkSession, settings):
             written = map_pieces(frame_over(rdd, made), body, REPORT_SCHEMA, COLUMNS).collect()
         packed = [bytes(row["reports"]) for row in written]
     reports = reports_in(packed)
@@ -121,11 +139,10 @@ def write_batch(
     return reports
 
 
-def _tasks(made: DataFrame, lanes: Lanes, ranges: list[Range]) -> tuple[Any, Body]:
+def _tasks(context: SparkContext, rdd: Any, lanes: Lanes, ranges: list[Range]) -> tuple[Any, Body]:
     """The rows by task, and what each task does with its own."""
     together = lanes.task.settings.delivery.atomicity == "batch"
-    slots = made.sparkSession.sparkContext.defaultParallelism
-    rdd, places = shared(made, 1 if together else tasks_for(ranges, slots))
+    rdd, places = shared(context, rdd, 1 if together else tasks_for(ranges, context.defaultParallelism))
     lanes.settle(ids_of([[ranges[place][0] for place in own] for own in places], lanes.task.settings))
     tasks = lanes.tasks(ranges)
     shares = [[tasks[place] for place in own] for own in places]

@@ -18,7 +18,7 @@ SEQUENCE = "scala.collection.Seq"
 
 
 class Each:
-    """Asks for numbers, by methods one after the other, all without arguments: of each what the last one returns."""
+    """Asks by methods, one after the other, all without arguments: of each what the last one returns."""
 
     def __init__(self, context: SparkContext, like: Any, steps: Sequence[str]) -> None:
         """`like` is an object of the kind that is going to be asked, at each step."""
@@ -37,10 +37,15 @@ class Each:
         operator = jvm.java.lang.Class.forName("java.util.function.UnaryOperator")
         self._asked = jvm.java.lang.invoke.MethodHandleProxies.asInterfaceInstance(operator, chain)
         self._listed = jvm.java.util.ArrayList
+        self._written = jvm.java.util.Arrays.deepToString
 
-    def of(self, listed: Any) -> list[int]:
-        """The answers of all objects in a list of Java."""
+    def of(self, listed: Any) -> list[Any]:
+        """The answers of all objects in a list of Java: numbers, or arrays of them."""
+        found: list[Any] = json.loads(self.text(listed))
+        return found
+
+    def text(self, listed: Any) -> str:
+        """The same, as Java writes it."""
         answers = self._listed(listed)
         answers.replaceAll(self._asked)
-        found: list[int] = json.loads(answers.toString())
-        return found
+        return str(self._written(answers.toArray()))

@@ -13,14 +13,15 @@ from typing import TYPE_CHECKING, Protocol
 from pyspark.errors import AnalysisException
 
 from pipeline.errors import BadSettings, PipelineError, SafeStop
-from pipeline.flow.batch import write_batch
+from pipeline.flow.batch import write_batch, write_rows
 from pipeline.flow.checkpoint import check_checkpoint
 from pipeline.flow.plan import check_described
 from pipeline.flow.planned import check_durable
+from pipeline.flow.ranges import Given, rdd_of
 from pipeline.flow.reference import Reference
 from pipeline.flow.sequel import Sequels, asks_for_time
 from pipeline.flow.shuffled import STATE, Shuffled
-from pipeline.flow.source import as_rows, batch, frame_over, stream
+from pipeline.flow.source import as_rows, batch, stream
 from pipeline.flow.straight import Straight
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import no_events, rows_of, transform_checked, windows_checked
@@ -129,16 +130,16 @@ class LanesPath:
         if not self._described_once:
             return write_batch(batch, self._rows, lanes, self._reference.before_batch)
         rows = None if self._sequels is None else self._sequels.begin(next_offsets(lanes.recalled))
-        return self._write(batch if rows is None else frame_over(rows, batch), lanes)
+        return self._write(batch, Given(rdd_of(batch)) if rows is None else rows, lanes)
 
     def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
         """By the same plan, if it can be used again."""
         rows = None if self._sequels is None else self._sequels.rows(next_offsets(lanes.recalled), ends)
-        return [] if rows is None else self._write(frame_over(rows, batch), lanes)
+        return [] if rows is None else self._write(batch, rows, lanes)
 
-    def _write(self, batch: DataFrame, lanes: Lanes) -> list[LaneReport]:
+    def _write(self, batch: DataFrame, rows: Given, lanes: Lanes) -> list[LaneReport]:
         """Rows that have been through codec and user's function in the stream."""
-        return write_batch(batch, None, lanes, self._reference.before_batch, self._straight)
+        return write_rows(batch, rows, lanes, self._reference.before_batch, self._straight)
 
 
 class ShuffledPath:

@@ -6,6 +6,7 @@ and a range may hold no rows at all; so the map is taken from the batch's own in
 
 from __future__ import annotations
 
+import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from weakref import WeakKeyDictionary
 
@@ -21,10 +22,10 @@ BATCH_RDD = "KafkaSourceRDD"  # of a read that is no stream
 EMPTY_RDD = "EmptyRDD"
 # The plan of a frame over rows that exist already: no need to plan how to read them.
 ROWS_AS_GIVEN = "LogicalRDD"
-# How a task's partition tells the ranges that it reads, how many they are, and what stands in a range.
+# How a task's partition tells the ranges that it reads, how many they are, and how Java writes a range.
 TO_RANGE = {SOURCE_RDD: ("inputPartitions", "head", "offsetRange"), BATCH_RDD: ("offsetRange",)}
 TO_COUNT = ("inputPartitions", "size")
-TO_NUMBERS = (("topicPartition", "partition"), ("fromOffset",), ("untilOffset",))
+WRITTEN = re.compile(r"KafkaOffsetRange\([^,()]*-(\d+),(\d+),(\d+),")
 # How that is asked for, for as long as its Spark runs.
 _ASKED: WeakKeyDictionary[SparkContext, dict[tuple[str, ...], Each]] = WeakKeyDictionary()
 
@@ -37,29 +38,46 @@ class Range(NamedTuple):
     until: int
 
 
+class Given(NamedTuple):
+    """Rows as Spark computes them, partition by partition, and its source below them, where that is known."""
+
+    rdd: Any
+    source: Any = None
+
+
 def ranges_of(batch: DataFrame) -> list[Range]:
     """The range of each task of the batch, in the order of the tasks; none if it was planned without any offsets."""
-    rdd, name = _source_rdd(rdd_of(batch))
-    return [] if name == EMPTY_RDD else ranges_in(batch.sparkSession.sparkContext, name, rdd.toJavaRDD().partitions())
+    return ranges_below(batch.sparkSession.sparkContext, rdd_of(batch))
+
+
+def ranges_below(context: SparkContext, rdd: Any) -> list[Range]:
+    """The same, of what a batch is computed by."""
+    source, name = _source_rdd(rdd)
+    return [] if name == EMPTY_RDD else ranges_in(context, name, source.toJavaRDD().partitions())
 
 
 def ranges_in(context: SparkContext, name: str, partitions: Any) -> list[Range]:
     """What a list of partitions of the source tells."""
-    if partitions.isEmpty():
+    tasks = partitions.size()
+    if not tasks:
         return []
-    if name == SOURCE_RDD and set(counts := _told_by(context, partitions, TO_COUNT)) - {1}:
+    if name == SOURCE_RDD and set(counts := asked(context, partitions, TO_COUNT).of(partitions)) - {1}:
         msg = f"tasks of the batch read {counts} ranges instead of one each; is this another Spark version?"
         raise PipelineError(msg)
-    numbers = [_told_by(context, partitions, TO_RANGE[name] + step) for step in TO_NUMBERS]
-    return list(map(Range, *numbers))
+    text = asked(context, partitions, TO_RANGE[name]).text(partitions)
+    ranges = [Range(*map(int, numbers)) for numbers in WRITTEN.findall(text)]
+    if len(ranges) != tasks:
+        msg = f"{tasks} tasks of the batch tell their ranges as {text}; is this another Spark version?"
+        raise PipelineError(msg)
+    return ranges
 
 
-def _told_by(context: SparkContext, partitions: Any, steps: tuple[str, ...]) -> list[int]:
-    """What each partition answers; how to ask is found out once."""
+def asked(context: SparkContext, partitions: Any, steps: tuple[str, ...]) -> Each:
+    """How a list of partitions is asked; that is found out once, of the first."""
     known = _ASKED.setdefault(context, {})
     if steps not in known:
         known[steps] = Each(context, partitions.get(0), steps)
-    return known[steps].of(partitions)
+    return known[steps]
 
 
 def rdd_of(frame: DataFrame) -> Any:

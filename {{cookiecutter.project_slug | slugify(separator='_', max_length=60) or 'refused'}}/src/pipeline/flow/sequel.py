@@ -16,6 +16,8 @@ from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 
+from pipeline.flow.ranges import Given
+
 if TYPE_CHECKING:
     from collections.abc import Mapping
 
@@ -47,7 +49,7 @@ class Sequels:
         self._plan: _Plan | None = None
         self._ahead = False  # the lanes, of Spark
 
-    def begin(self, next_offsets: Mapping[int, int]) -> Any:
+    def begin(self, next_offsets: Mapping[int, int]) -> Given | None:
         """A batch begins: its rows without those that earlier sequels wrote; nothing if it is as Spark planned it."""
         self._plan = None
         try:
@@ -62,7 +64,7 @@ class Sequels:
         except (Py4JError, _OtherPlanError):
             return None
 
-    def rows(self, next_offsets: Mapping[int, int], ends: Mapping[int, int]) -> Any:
+    def rows(self, next_offsets: Mapping[int, int], ends: Mapping[int, int]) -> Given | None:
         """What came behind the batch, up to these ends; nothing if there is none, or if it is for Spark to cut."""
         if self._plan is None or any(ends[lane] < offset for lane, offset in next_offsets.items()):
             return None
@@ -112,15 +114,15 @@ class _Plan:
         first, until = self._source.start(), self._source.end()
         return self._told(first.json()), self._told(until.json())
 
-    def over(self, first: Mapping[int, int], until: Mapping[int, int], *, small: bool) -> Any:
+    def over(self, first: Mapping[int, int], until: Mapping[int, int], *, small: bool) -> Given:
         """Its rows over these offsets instead."""
         offsets = (self._stream.deserializeOffset(self._text(offsets)) for offsets in (first, until))
-        plan = self._source.copy(*self._given, *offsets, *self._kept)
+        plan = source = self._source.copy(*self._given, *offsets, *self._kept)
         for step, for_program in reversed(self._steps):
             if not (small and for_program):
                 # Never `withNewChildren`: one source is like another to Spark, whatever the offsets.
                 plan = step.withNewChildInternal(plan)
-        return plan.execute()
+        return Given(plan.execute(), source.inputRDD())
 
     def _text(self, offsets: Mapping[int, int]) -> str:
         return json.dumps({self._topic: {str(lane): offset for lane, offset in offsets.items()}})

@@ -9,21 +9,22 @@ read off the very partitions that Spark will run, never assumed.
 
 from __future__ import annotations
 
-import json
 from functools import cache
 from typing import TYPE_CHECKING, Any
 
-from pipeline.flow.ranges import rdd_of
+from pipeline.flow.ranges import asked
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from pyspark.sql import DataFrame
+    from pyspark import SparkContext
 
     from pipeline.flow.ranges import Range
 
 # With so many offsets a task's own cost does not matter any more, and more tasks spread uneven lanes better.
 OFFSETS = 20_000
+# How the partition of a task tells which of the partitions below it are its own.
+TO_PLACES = ("parentsIndices",)
 
 
 def tasks_for(ranges: Sequence[Range], slots: int) -> int:
@@ -32,19 +33,17 @@ def tasks_for(ranges: Sequence[Range], slots: int) -> int:
     return min(len(ranges), max(slots, offsets // OFFSETS))
 
 
-def shared(rows: DataFrame, tasks: int) -> tuple[Any, list[list[int]]]:
+def shared(context: SparkContext, rdd: Any, tasks: int) -> tuple[Any, list[list[int]]]:
     """The same rows by so many tasks at most; and of each task the places of its ranges, in their order."""
-    rdd = rdd_of(rows)
     places = [[place] for place in range(rdd.getNumPartitions())]
     if tasks < len(places):
-        none, written = _java(rows.sparkSession.sparkContext._jvm)  # noqa: SLF001
-        rdd = rdd.coalesce(tasks, False, none, None)
+        rdd = rdd.coalesce(tasks, False, _none(context._jvm), None)  # noqa: SLF001
         made = rdd.toJavaRDD().partitions()
-        places = [json.loads(written(made.get(task).parentsIndices())) for task in range(made.size())]
+        places = asked(context, made, TO_PLACES).of(made)
     return rdd, places
 
 
 @cache
-def _java(jvm: Any) -> tuple[Any, Any]:
-    """Nothing, as Scala has it, and how Java writes an array of numbers; found once."""
-    return jvm.scala.Option.empty(), jvm.java.util.Arrays.toString
+def _none(jvm: Any) -> Any:
+    """Nothing, as Scala has it; found once."""
+    return jvm.scala.Option.empty()
