@@ -7,6 +7,7 @@ resident memory: pages that workers share with the process they were forked from
 
 from __future__ import annotations
 
+import hashlib
 import os
 import platform
 import statistics
@@ -199,13 +200,24 @@ def described() -> dict[str, str | int | float]:
         "system": platform.platform(terse=True),
         "python": platform.python_version(),
         "loop_seconds": round(loop_seconds(), 3),
+        "digest_seconds": round(digest_seconds(), 3),
     }
 
 
 def loop_seconds(turns: int = 3_000_000) -> float:
-    """CPU seconds of a plain loop: how fast this machine is just now, for a comparison with another one."""
+    """CPU seconds of a plain loop: how fast Python is on this machine just now, for a comparison with another one."""
     started = time.process_time()
     total = 0
     for turn in range(turns):
         total += turn
+    return time.process_time() - started
+
+
+def digest_seconds(mib: int = 64) -> float:
+    """CPU seconds of a digest: how fast compiled code is just now. Neighbours may slow the one and not the other."""
+    data = bytes(1024 * 1024)
+    started = time.process_time()
+    digest = hashlib.sha256()
+    for _ in range(mib):
+        digest.update(data)
     return time.process_time() - started

@@ -59,7 +59,8 @@ def block(part: str, results: dict[str, Any]) -> str:
         machine = results["machine"]
         return (
             f"{machine['cores']} cores ({machine['processor']}), {machine['memory_gib']} GiB, {machine['system']}, "
-            f"Python {machine['python']}; 3 million turns of a plain loop take {machine['loop_seconds']} s of CPU."
+            f"Python {machine['python']}; 3 million turns of a plain loop take {machine['loop_seconds']} s of CPU, "
+            f"SHA-256 of 64 MiB {machine['digest_seconds']}."
         )
     result = results[part]
     return f"{shown(part, result)}\n\n{result['at']}, {result['scale']}."
