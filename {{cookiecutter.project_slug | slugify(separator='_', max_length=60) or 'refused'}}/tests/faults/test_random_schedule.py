@@ -48,6 +48,7 @@ PLACES = (
     "after commit",
     "after batch",
     "before batch",
+    "before sequel",
 )
 
 

@@ -2,15 +2,22 @@
 
 from __future__ import annotations
 
+import re
+from collections import Counter
+from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
 from pyspark.sql.functions import current_timestamp
+from tests.support.armed import Faults
 from tests.support.job import App, new_app, payments
+from tests.support.kafka import wait_until
+from tests.support.running import JOB_SECONDS
 
-from pipeline.flow import job as flow
+from pipeline.flow import going_on, sequel
 
 if TYPE_CHECKING:
+    from collections.abc import Callable
     from pathlib import Path
 
     from pyspark.sql import DataFrame
@@ -26,7 +33,7 @@ ENOUGH = 60
 @pytest.fixture
 def app(broker: Broker, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> App:
     """Return a fresh app with some payments, whose batches have sequels for a second."""
-    monkeypatch.setattr(flow, "SEQUEL_SECONDS", 1.0)
+    monkeypatch.setattr(going_on, "SECONDS", 1.0)
     app = new_app(broker.bootstrap, tmp_path)
     app.send(300)
     return app
@@ -87,3 +94,60 @@ def test_a_function_that_asks_for_the_time_is_given_that_of_a_batch_of_its_own(a
     assert not feeder.with_sequels()
     app.run()
     app.assert_exact()
+
+
+def test_a_large_batch_behind_sequels_goes_on_where_the_lanes_stand(app: App, monkeypatch: pytest.MonkeyPatch) -> None:
+    # As many as that are cut by Spark, and made by the program that it has written.
+    monkeypatch.setattr(sequel, "SMALL_OFFSETS", 30)
+    feeder = Feeder(app, behind=1)
+
+    def then(job: Job, batch: Batch) -> None:
+        feeder(job, batch)
+        if len(feeder.with_sequels()) == 1 and feeder.ids.count(batch.id) > 1:
+            app.pay(0, range(200), f"many-{len(feeder.ids)}")
+
+    seen = app.run(then, until_caught_up=False)
+    assert len(feeder.with_sequels()) > 1, feeder.ids
+    assert seen.skipped == 0
+    app.run()
+    app.assert_exact()
+
+
+@pytest.mark.parametrize(
+    ("place", "action"),
+    [
+        ("before sequel", "kill job"),
+        pytest.param("before commit", "kill job", marks=pytest.mark.long),
+        pytest.param("after commit", "kill job", marks=pytest.mark.long),
+        pytest.param("after commit", "kill worker", marks=pytest.mark.long),
+        pytest.param("after batch", "kill driver", marks=pytest.mark.long),
+    ],
+)
+def test_a_job_that_is_killed_amid_sequels_goes_on_exactly(app: App, tmp_path: Path, place: str, action: str) -> None:
+    faults = Faults(tmp_path)
+    with app.start(payments, faults.environ) as running:
+        numbers = count()
+
+        def feed_until(done: Callable[[], object], what: str) -> None:
+            def fed() -> object:
+                number = next(numbers)
+                app.pay(number % 2, range(5), f"fed-{number}")
+                return done()
+
+            wait_until(fed, JOB_SECONDS, what)
+
+        feed_until(lambda: had_sequels(running.log), "a batch has sequels")
+        faults.arm(place, action, nth=3)
+        feed_until(lambda: faults.struck() is not None, "it is killed")
+        if action == "kill worker":
+            running.wait_for("it has caught up", lambda: app.lag() == 0)
+        else:
+            wait_until(lambda: running.poll() is not None, JOB_SECONDS, "it has ended")
+    app.run()
+    app.assert_exact()
+
+
+def had_sequels(log: str) -> bool:
+    """Tell whether a job has written more than one line with the number of one batch, and another one behind it."""
+    lines = Counter(re.findall(r" batch=(\d+) ", log))
+    return max(lines.values(), default=0) > 2

@@ -34,7 +34,7 @@ if TYPE_CHECKING:
 ROUND_SECONDS = 45.0
 # Of these the job's driver lives on; what ends it would begin every figure anew, so that strikes seldom.
 MILD = [name for name in FAULTS if "job" not in name and "checkpoint" not in name]
-OF_TASKS = tuple(place for place in PLACES if not place.endswith(" batch"))
+OF_TASKS = tuple(place for place in PLACES if not place.endswith((" batch", " sequel")))
 # Longer than any start of the job on a machine that is busy with other things; a job that hangs is found all the same.
 CALM_SECONDS = 600.0
 HARSH_EVERY = 8

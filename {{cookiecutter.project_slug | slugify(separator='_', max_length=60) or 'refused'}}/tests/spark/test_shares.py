@@ -104,7 +104,19 @@ def test_what_reads_a_table_or_holds_chance_is_described_in_each_batch(
     assert not described_once(spark, function)
 
 
-@pytest.mark.parametrize("asked", ["current_timestamp()", "now()", "current_date()", "localtimestamp()"])
+@pytest.mark.parametrize(
+    "asked",
+    [
+        "current_timestamp()",
+        "now()",
+        "current_date()",
+        "localtimestamp()",
+        "cast('now' AS timestamp)",
+        "cast(concat('to', 'day') AS date)",
+        "to_date('yesterday')",
+        "to_timestamp('tomorrow')",
+    ],
+)
 def test_a_function_that_asks_for_the_time_is_known_however_deep_it_does(spark: SparkSession, asked: str) -> None:
     stream = spark.readStream.format("rate").load().selectExpr("value AS id")
     assert not asks_for_time(stream.selectExpr("if(id > 1, id + 1, 0) AS more"))

@@ -32,6 +32,7 @@ from pipeline.flow.batch import Lanes
 from pipeline.flow.checkpoint import location, noted_by
 from pipeline.flow.codec import codec_of
 from pipeline.flow.failures import failure_of, is_lost
+from pipeline.flow.going_on import GoingOn
 from pipeline.flow.path import next_offsets, path_of, started
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.session import check_session, session, stop_spark
@@ -55,9 +56,6 @@ if TYPE_CHECKING:
 
 # How often the driver looks whether it was told to stop, and whether the source topic is still the same.
 WATCH_SECONDS = 0.2
-# How long a batch may have sequels. Until then Spark does not note its progress: a kept checkpoint is older by so much,
-# and a job that goes on from it reads that again, to skip it.
-SEQUEL_SECONDS = 30.0
 LOOK_SECONDS = 5.0
 # How long a batch may take to finish its chunks in hand before it is stopped in the middle of them. With all that
 # follows, the end stays within the 30 s that supervisors usually grant.
@@ -168,7 +166,8 @@ class Job:
                 progress = Batch(batch_id)
                 reports = path.write(batch, batch_id, self._lanes)
                 fault_point("after batch")
-                self._settle(progress, reports)
+                if reports:  # nothing, if earlier sequels had all of it
+                    self._settle(progress, reports)
                 self._go_on(path, checked, stop_file, batch, batch_id)
             except BaseException as error:  # noqa: BLE001  noted here, and raised where the job is run
                 self._failure = self._failure or error
@@ -181,21 +180,11 @@ class Job:
         return on_batch
 
     def _go_on(self, path: FlowPath, checked: Checked, stop_file: Path, batch: DataFrame, batch_id: int) -> None:
-        """The sequels of a batch, for as long as they come one right behind the other."""
-        if self.until_caught_up or self.settings.spark.trigger_seconds:
+        """The sequels of a batch; a run that ends, and one whose batches have their times, has none."""
+        if self.until_caught_up or self.settings.spark.trigger_seconds or not path.has_sequels:
             return
-        over = time.monotonic() + SEQUEL_SECONDS
-        while time.monotonic() < over and not (self.stop.is_set() or stop_file.exists()):
-            fault_point("before sequel")
-            progress = Batch(batch_id)
-            try:
-                checked.watch()
-                ends = checked.ends()
-            except PipelineError:
-                return  # the batch itself is whole: whoever looks next, `_wait` or Spark's next batch, waits or tells
-            reports = path.write_more(batch, self._lanes, ends)
-            if not reports:
-                return
+        sequels = GoingOn(self.settings, path, checked, lambda: self.stop.is_set() or stop_file.exists())
+        while (progress := Batch(batch_id)) and (reports := sequels.next(batch, self._lanes)):
             fault_point("after batch")
             self._settle(progress, reports)
 

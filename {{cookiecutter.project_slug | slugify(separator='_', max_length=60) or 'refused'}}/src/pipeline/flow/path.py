@@ -66,6 +66,11 @@ class Path(Protocol):
         """Write one batch; a report may hold a reason to stop."""
         ...
 
+    @property
+    def has_sequels(self) -> bool:
+        """Whether batches of this stream may have some."""
+        ...
+
     def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
         """Write what came behind that batch, up to these ends; nothing where that is for Spark's next one."""
         ...
@@ -125,12 +130,17 @@ class LanesPath:
             )
         return rows
 
-    def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:  # noqa: ARG002  likewise
+    def write(self, batch: DataFrame, batch_id: int, lanes: Lanes) -> list[LaneReport]:
         """Each range to its lane."""
         if not self._described_once:
             return write_batch(batch, self._rows, lanes, self._reference.before_batch)
-        rows = None if self._sequels is None else self._sequels.begin(next_offsets(lanes.recalled))
+        rows = None if self._sequels is None else self._sequels.begin(batch_id, next_offsets(lanes.recalled))
         return self._write(batch, Given(rdd_of(batch)) if rows is None else rows, lanes)
+
+    @property
+    def has_sequels(self) -> bool:
+        """Where the function is described once, and does not ask for the time."""
+        return self._sequels is not None
 
     def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
         """By the same plan, if it can be used again."""
@@ -177,8 +187,13 @@ class ShuffledPath:
         """Each result to the lane of its key."""
         return self._shuffled.write(batch, batch_id, lanes)
 
+    @property
+    def has_sequels(self) -> bool:
+        """Never: Spark alone says what belongs to a batch."""
+        return False
+
     def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:  # noqa: ARG002
-        """Nothing: Spark alone says what belongs to a batch."""
+        """Nothing, therefore."""
         return []
 
 

@@ -12,9 +12,11 @@ than Spark planned it: so nothing is left over that Spark takes for done.
 from __future__ import annotations
 
 import json
+from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
+from pyspark.errors import PySparkException
 
 from pipeline.flow.ranges import Given
 
@@ -31,11 +33,27 @@ PROGRAM = {"WholeStageCodegenExec", "InputAdapter"}
 SMALL_OFFSETS = 20_000
 
 
+class _OtherPlanError(Exception):
+    """Not as this version of Spark makes it."""
+
+
+# What comes of parts that another version has not; a class that is not there is a package to py4j.
+OTHER_VERSION = (Py4JError, PySparkException, TypeError, _OtherPlanError)
+
+
 def asks_for_time(frame: DataFrame) -> bool:
     """Whether a stream's rows depend on the time of their batch: that of a sequel would be seconds too old."""
     jvm: Any = frame.sparkSession.sparkContext._jvm  # noqa: SLF001  plans have no Python face
-    plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
-    return bool(plan.containsPattern(jvm.org.apache.spark.sql.catalyst.trees.TreePattern.CURRENT_LIKE()))
+    catalyst = jvm.org.apache.spark.sql.catalyst
+    try:
+        plan = frame._jdf.queryExecution().analyzed()  # noqa: SLF001
+        if plan.containsPattern(catalyst.trees.TreePattern.CURRENT_LIKE()):
+            return True
+        # Texts that mean a time, as 'now' and 'today': Spark puts that in their place with each plan that it makes.
+        plan = catalyst.optimizer.ReplaceExpressions.apply(plan)
+        return not catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan)
+    except OTHER_VERSION:
+        return True
 
 
 class Sequels:
@@ -44,38 +62,56 @@ class Sequels:
     def __init__(self, spark: SparkSession, topic: str, most_offsets: int) -> None:
         """Before the first batch; `most_offsets` may be in one."""
         self._spark, self._topic = spark, topic
-        self._most = min(SMALL_OFFSETS, most_offsets)
+        # Spark is never left behind by more than its next batch reaches, else that one would have nothing to do, and
+        # the next ones neither. So from what it has planned on, this many may be in sequels.
+        self._behind = most_offsets // 2
         self._query: Any = None
+        self._batch_id = -1
         self._plan: _Plan | None = None
         self._ahead = False  # the lanes, of Spark
 
-    def begin(self, next_offsets: Mapping[int, int]) -> Given | None:
+    def begin(self, batch_id: int, next_offsets: Mapping[int, int]) -> Given | None:
         """A batch begins: its rows without those that earlier sequels wrote; nothing if it is as Spark planned it."""
-        self._plan = None
+        self._batch_id, self._plan = batch_id, None
+        if not self._ahead:
+            return None
         try:
-            self._plan = _Plan(self._execution(), self._topic)
-            if not self._ahead:
-                return None
-            first, until = self._plan.ranges()
+            plan = self._planned()
+            first, until = plan.ranges
             if first.keys() != next_offsets.keys() or any(next_offsets[lane] < first[lane] for lane in first):
                 return None  # a gap: the lanes' own writers stop at it
+            self._ahead = first != next_offsets
+            if not self._ahead:
+                return None
             until = {lane: max(offset, next_offsets[lane]) for lane, offset in until.items()}
-            return self._plan.over(next_offsets, until, small=_offsets(next_offsets, until) <= SMALL_OFFSETS)
-        except (Py4JError, _OtherPlanError):
+            return plan.over(next_offsets, until, small=_offsets(next_offsets, until) <= SMALL_OFFSETS)
+        except OTHER_VERSION:
             return None
 
     def rows(self, next_offsets: Mapping[int, int], ends: Mapping[int, int]) -> Given | None:
         """What came behind the batch, up to these ends; nothing if there is none, or if it is for Spark to cut."""
-        if self._plan is None or any(ends[lane] < offset for lane, offset in next_offsets.items()):
-            return None
-        if not 0 < _offsets(next_offsets, ends) <= self._most:
+        if not 0 < _offsets(next_offsets, ends) <= min(SMALL_OFFSETS, self._behind):
             return None
         try:
-            rows = self._plan.over(next_offsets, ends, small=True)
-        except Py4JError:
+            plan = self._planned()
+            _, planned = plan.ranges
+            if _offsets(planned, ends) > self._behind:
+                return None
+            rows = plan.over(next_offsets, ends, small=True)
+        except OTHER_VERSION:
             return None
         self._ahead = True
         return rows
+
+    def _planned(self) -> _Plan:
+        """What Spark runs of this batch."""
+        if self._plan is None:
+            execution = self._execution()
+            if execution.currentBatchId() != self._batch_id:
+                msg = f"the newest plan is that of batch {execution.currentBatchId()}, not of {self._batch_id}"
+                raise _OtherPlanError(msg)
+            self._plan = _Plan(execution.executedPlan(), self._topic)
+        return self._plan
 
     def _execution(self) -> Any:
         if self._query is None:
@@ -84,11 +120,7 @@ class Sequels:
                 msg = f"{len(found)} streams run"
                 raise _OtherPlanError(msg)
             self._query = found[0]._jsq.streamingQuery()  # noqa: SLF001  plans have no Python face
-        return self._query.lastExecution().executedPlan()
-
-
-class _OtherPlanError(Exception):
-    """Not as this version of Spark makes it."""
+        return self._query.lastExecution()
 
 
 class _Plan:
@@ -109,6 +141,7 @@ class _Plan:
         self._given = plan.output(), plan.scan(), self._stream
         self._kept = plan.keyGroupedPartitioning(), plan.ordering()
 
+    @cached_property
     def ranges(self) -> tuple[dict[int, int], dict[int, int]]:
         """Where its lanes begin, and where they end."""
         first, until = self._source.start(), self._source.end()
