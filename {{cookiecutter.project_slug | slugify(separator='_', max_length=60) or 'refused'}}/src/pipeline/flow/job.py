@@ -184,9 +184,11 @@ class Job:
         if self.until_caught_up or self.settings.spark.trigger_seconds or not path.has_sequels:
             return
         sequels = GoingOn(self.settings, path, checked, lambda: self.stop.is_set() or stop_file.exists())
-        while (progress := Batch(batch_id)) and (reports := sequels.next(batch, self._lanes)):
+        progress = Batch(batch_id)
+        while reports := sequels.next(batch, self._lanes):
             fault_point("after batch")
             self._settle(progress, reports)
+            progress = Batch(batch_id)
 
     def _wait(self, query: StreamingQuery, checked: Checked) -> None:
         """Until the query ends by itself, or the stop flag is up."""
