@@ -1,4 +1,4 @@
-"""A batch goes on by sequels, one right behind the other, for as long as some rows come and none is told to stop.
+"""A batch goes on by sequels, one right behind the other, until nothing or much has come, or a stop.
 
 Guarantee: before each of them the log is looked at. One that ends before its lanes was cut: that stops the job before
 new records fill the cut, since no batch of Spark sees it, whose own position is behind that of the lanes.
