@@ -58,7 +58,7 @@ class GoingOn:
             with suppress(Unreachable, Denied):
                 check_log(self._settings, stand)
             return []
-        return self._path.write_more(batch, lanes, ends)
+        return self._path.write_more(batch, lanes, stand, ends)
 
     def _ends(self, stand: Mapping[int, int]) -> Mapping[int, int]:
         """How far the log can be read; asked again for some time where that is not as far as the lanes are."""

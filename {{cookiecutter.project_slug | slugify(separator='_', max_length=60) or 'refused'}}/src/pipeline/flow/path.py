@@ -71,8 +71,10 @@ class Path(Protocol):
         """Whether batches of this stream may have some."""
         ...
 
-    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
-        """Write what came behind that batch, up to these ends; nothing where that is for Spark's next one."""
+    def write_more(
+        self, batch: DataFrame, lanes: Lanes, first: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[LaneReport]:
+        """Write what came behind that batch, from where the lanes are; nothing where that is for Spark's next one."""
         ...
 
 
@@ -142,9 +144,11 @@ class LanesPath:
         """Where the function is described once, and does not ask for the time."""
         return self._sequels is not None
 
-    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:
+    def write_more(
+        self, batch: DataFrame, lanes: Lanes, first: Mapping[int, int], ends: Mapping[int, int]
+    ) -> list[LaneReport]:
         """By the same plan, if it can be used again."""
-        rows = None if self._sequels is None else self._sequels.rows(next_offsets(lanes.recalled), ends)
+        rows = None if self._sequels is None else self._sequels.rows(first, ends)
         return [] if rows is None else self._write(batch, rows, lanes)
 
     def _write(self, batch: DataFrame, rows: Given, lanes: Lanes) -> list[LaneReport]:
@@ -192,7 +196,13 @@ class ShuffledPath:
         """Never: Spark alone says what belongs to a batch."""
         return False
 
-    def write_more(self, batch: DataFrame, lanes: Lanes, ends: Mapping[int, int]) -> list[LaneReport]:  # noqa: ARG002
+    def write_more(
+        self,
+        batch: DataFrame,  # noqa: ARG002
+        lanes: Lanes,  # noqa: ARG002
+        first: Mapping[int, int],  # noqa: ARG002
+        ends: Mapping[int, int],  # noqa: ARG002
+    ) -> list[LaneReport]:
         """Nothing, therefore."""
         return []
 

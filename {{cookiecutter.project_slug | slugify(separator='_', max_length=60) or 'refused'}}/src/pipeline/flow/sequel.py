@@ -15,10 +15,9 @@ import json
 from functools import cached_property
 from typing import TYPE_CHECKING, Any
 
-from py4j.protocol import Py4JError
-from pyspark.errors import PySparkException
-
 from pipeline.flow.ranges import Given
+from pipeline.flow.source import offsets_text
+from pipeline.flow.straight import OTHER_VERSION
 
 if TYPE_CHECKING:
     from collections.abc import Mapping
@@ -37,8 +36,7 @@ class _OtherPlanError(Exception):
     """Not as this version of Spark makes it."""
 
 
-# What comes of parts that another version has not; a class that is not there is a package to py4j.
-OTHER_VERSION = (Py4JError, PySparkException, TypeError, _OtherPlanError)
+UNUSABLE = (*OTHER_VERSION, _OtherPlanError)
 
 
 def asks_for_time(frame: DataFrame) -> bool:
@@ -52,7 +50,7 @@ def asks_for_time(frame: DataFrame) -> bool:
         # Texts that mean a time, as 'now' and 'today': Spark puts that in their place with each plan that it makes.
         plan = catalyst.optimizer.ReplaceExpressions.apply(plan)
         return not catalyst.optimizer.SpecialDatetimeValues.apply(plan).fastEquals(plan)
-    except OTHER_VERSION:
+    except UNUSABLE:
         return True
 
 
@@ -85,7 +83,7 @@ class Sequels:
                 return None
             until = {lane: max(offset, next_offsets[lane]) for lane, offset in until.items()}
             return plan.over(next_offsets, until, small=_offsets(next_offsets, until) <= SMALL_OFFSETS)
-        except OTHER_VERSION:
+        except UNUSABLE:
             return None
 
     def rows(self, next_offsets: Mapping[int, int], ends: Mapping[int, int]) -> Given | None:
@@ -98,7 +96,7 @@ class Sequels:
             if _offsets(planned, ends) > self._behind:
                 return None
             rows = plan.over(next_offsets, ends, small=True)
-        except OTHER_VERSION:
+        except UNUSABLE:
             return None
         self._ahead = True
         return rows
@@ -149,16 +147,13 @@ class _Plan:
 
     def over(self, first: Mapping[int, int], until: Mapping[int, int], *, small: bool) -> Given:
         """Its rows over these offsets instead."""
-        offsets = (self._stream.deserializeOffset(self._text(offsets)) for offsets in (first, until))
+        offsets = (self._stream.deserializeOffset(offsets_text(self._topic, offsets)) for offsets in (first, until))
         plan = source = self._source.copy(*self._given, *offsets, *self._kept)
         for step, for_program in reversed(self._steps):
             if not (small and for_program):
                 # Never `withNewChildren`: one source is like another to Spark, whatever the offsets.
                 plan = step.withNewChildInternal(plan)
         return Given(plan.execute(), source.inputRDD())
-
-    def _text(self, offsets: Mapping[int, int]) -> str:
-        return json.dumps({self._topic: {str(lane): offset for lane, offset in offsets.items()}})
 
     def _told(self, text: str) -> dict[int, int]:
         return {int(lane): offset for lane, offset in json.loads(text)[self._topic].items()}

@@ -56,7 +56,7 @@ def stream(spark: SparkSession, settings: Settings, next_offsets: Mapping[int, i
     reader = spark.readStream.format("kafka").options(
         **options(settings),
         assign=json.dumps({topic: sorted(next_offsets)}),
-        startingOffsets=json.dumps({topic: {str(partition): offset for partition, offset in next_offsets.items()}}),
+        startingOffsets=offsets_text(topic, next_offsets),
         maxOffsetsPerTrigger=str(settings.most_offsets(len(next_offsets))),
     )
     return reader.load()
@@ -68,10 +68,15 @@ def batch(spark: SparkSession, settings: Settings, ranges: Mapping[int, tuple[in
     reader = spark.read.format("kafka").options(
         **options(settings),
         assign=json.dumps({topic: sorted(ranges)}),
-        startingOffsets=json.dumps({topic: {str(partition): first for partition, (first, _) in ranges.items()}}),
-        endingOffsets=json.dumps({topic: {str(partition): until for partition, (_, until) in ranges.items()}}),
+        startingOffsets=offsets_text(topic, {partition: first for partition, (first, _) in ranges.items()}),
+        endingOffsets=offsets_text(topic, {partition: until for partition, (_, until) in ranges.items()}),
     )
     return reader.load()
+
+
+def offsets_text(topic: str, offsets: Mapping[int, int]) -> str:
+    """Offsets of a topic by partition, as Spark's source reads them."""
+    return json.dumps({topic: {str(partition): offset for partition, offset in offsets.items()}})
 
 
 def as_rows(frame: DataFrame) -> DataFrame:

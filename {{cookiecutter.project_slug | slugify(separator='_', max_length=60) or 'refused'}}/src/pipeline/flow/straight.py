@@ -33,6 +33,8 @@ if TYPE_CHECKING:
 
     from pipeline.flow.crossing import Body
 
+# What comes of parts that another version has not; a class that is not there is a package to py4j.
+OTHER_VERSION = (Py4JError, PySparkException, TypeError)
 # Spark knows a function by a number, for its profiler. One beyond 32 bits: Java would get any other as another type.
 NUMBER = 2**32
 # How Spark lays a row out: in words, two of them before the first value; the second holds its place and its length.
@@ -61,7 +63,7 @@ class Straight:
         if self._parts is None and not self._other:
             try:
                 self._parts = _Parts(batch, rdd)
-            except (Py4JError, PySparkException, TypeError):  # a class that is not there is a package to py4j
+            except OTHER_VERSION:
                 self._other = True
         return None if self._parts is None else self._parts.collected(rdd, body, settings, by)
 
