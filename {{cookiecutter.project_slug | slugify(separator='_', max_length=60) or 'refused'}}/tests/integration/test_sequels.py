@@ -8,7 +8,7 @@ from itertools import count
 from typing import TYPE_CHECKING
 
 import pytest
-from pyspark.sql.functions import current_timestamp
+from pyspark.sql.functions import current_timestamp, udf
 from tests.support.armed import Faults
 from tests.support.job import App, new_app, payments
 from tests.support.kafka import wait_until
@@ -92,6 +92,29 @@ def test_a_function_that_asks_for_the_time_is_given_that_of_a_batch_of_its_own(a
 
     app.run(five, until_caught_up=False, transform=transform)
     assert not feeder.with_sequels()
+    app.run()
+    app.assert_exact()
+
+
+def test_a_function_with_a_step_in_python_has_sequels(app: App) -> None:
+    def transform(events: DataFrame) -> DataFrame:
+        return payments(app.settings)(events.withColumn("account", udf(lambda account: account)("account")))
+
+    feeder = Feeder(app, behind=2)
+    seen = app.run(feeder, until_caught_up=False, transform=transform)
+    assert len(feeder.with_sequels()) > 2, feeder.ids
+    assert seen.skipped == 0
+    app.run()
+    app.assert_exact()
+
+
+def test_a_sequel_of_atomicity_batch_is_one_transaction(app: App) -> None:
+    app = app.with_settings(delivery={"atomicity": "batch"})
+    feeder = Feeder(app, behind=2)
+    seen = app.run(feeder, until_caught_up=False)
+    assert len(feeder.with_sequels()) > 2, feeder.ids
+    for batch in seen.batches:
+        assert sum(len(report.commits) for report in batch.reports) == 1, batch.id
     app.run()
     app.assert_exact()
 
