@@ -101,15 +101,12 @@ class Plans:
         if last.run > self.run:
             msg = f"replaced by run {last.run}: it has planned a batch while this job was run {self.run}"
             raise Replaced(msg)
-        try:
+        with transaction:
             transaction.begin()
             value = replace(last if plan is None else plan, run=self.run).encode()
             transaction.put_lane_record(settings.plan_topic, PARTITION, KEY, value)
             transaction.flush_and_compare(found.end)
             transaction.commit()
-        except BaseException:
-            transaction.abandon()
-            raise
         return last
 
 
@@ -122,8 +119,9 @@ def first_plan(settings: Settings, _attempt: int = 0) -> str:
     transaction.fence()
     found = find(*place, hanging_after(settings))
     if found.value is None:
-        transaction.begin()
-        transaction.put_lane_record(settings.plan_topic, PARTITION, KEY, Plan().encode())
-        transaction.flush_and_compare(found.end)
-        transaction.commit()
+        with transaction:
+            transaction.begin()
+            transaction.put_lane_record(settings.plan_topic, PARTITION, KEY, Plan().encode())
+            transaction.flush_and_compare(found.end)
+            transaction.commit()
     return "plans: begun"

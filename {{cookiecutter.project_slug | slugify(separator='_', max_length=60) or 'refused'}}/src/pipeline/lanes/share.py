@@ -122,11 +122,8 @@ class ShareWriter:
                 self._lanes[lane].take(recalled, len(chunks[lane]))
             return
         transaction, commit = self._fresh.fenced(attempt)  # 1
-        try:
+        with transaction:
             self._six_steps(chunks, transaction, commit)
-        except BaseException:
-            transaction.abandon()
-            raise
 
     def _spared(self, untils: Mapping[int, int]) -> dict[int, Recalled] | None:
         """What was handed over, if all of it says enough to spare the fence."""

@@ -93,16 +93,13 @@ def _take_together(settings: Settings, source: Topic, run: int, pool: ThreadPool
             raise Contested(msg)
         values[number] = encode(replace(lane, run=run, code_version=__version__))
     ends = {number: end for number, (_, end) in found.items()}
-    try:
+    with transaction:
         transaction.begin()
         for number, value in values.items():
             key = lane_key(settings.app.id, source.name, number)
             transaction.put_lane_record(settings.lane_topic, number, key, value)
         transaction.flush_and_compare_all(ends, {})
         transaction.commit()
-    except BaseException:
-        transaction.abandon()
-        raise
     by = settings.batch_id
     return {number: Recalled(value, ends[number] + RECORD_AND_MARKER, by) for number, value in values.items()}
 
@@ -127,14 +124,11 @@ def write_record(  # noqa: PLR0913, PLR0917  the record, and where it must land
 ) -> int:
     """A transaction that holds nothing but a lane record, under the same compare-and-set as any other; its offset."""
     key = lane_key(settings.app.id, settings.source.topic, partition)
-    try:
+    with transaction:
         transaction.begin()
         transaction.put_lane_record(settings.lane_topic, partition, key, value)
         landed = transaction.flush_and_compare(end, before)
         transaction.commit()
-    except BaseException:
-        transaction.abandon()
-        raise
     return landed
 
 

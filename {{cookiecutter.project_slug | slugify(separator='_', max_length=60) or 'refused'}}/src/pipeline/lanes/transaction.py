@@ -8,7 +8,7 @@ lacks KIP-890 part 2, so a delayed EndTxn of an earlier transaction could end a 
 from __future__ import annotations
 
 from functools import partial
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Self
 
 from confluent_kafka import KafkaError, KafkaException, Producer
 
@@ -55,6 +55,15 @@ class Transaction:
         self._denied: Denied | None = None
         self._callback = {"on_delivery": self._note_failure} if name_failures else {}
         self._abortable = False
+
+    def __enter__(self) -> Self:
+        """For what is done with it behind the fence."""
+        return self
+
+    def __exit__(self, failure: type[BaseException] | None, *_: object) -> None:
+        """Abandoned, if that failed."""
+        if failure is not None:
+            self.abandon()
 
     def fence(self) -> None:
         """Step 1: end whatever an earlier writer left open, and shut it out for good."""

@@ -95,11 +95,8 @@ class LaneWriter:
             self._take(recalled, skipped=len(chunk))
             return
         transaction, commit = self._fresh.fenced(attempt)  # 1
-        try:
+        with transaction:
             self._six_steps(chunk, transaction, commit)
-        except BaseException:
-            transaction.abandon()
-            raise
 
     def _settled(self, until: int) -> Recalled | None:
         """The record that was handed over, if it says enough to spare the fence: progress never falls."""
