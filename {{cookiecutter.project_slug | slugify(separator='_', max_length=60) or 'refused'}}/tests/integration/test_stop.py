@@ -62,6 +62,23 @@ def test_a_job_that_is_told_to_stop_in_mid_batch_leaves_no_transaction_open(app:
     app.assert_exact()
 
 
+@pytest.mark.fault("A10")
+def test_a_job_whose_java_is_told_to_stop_with_it_ends_well_too(app: App) -> None:
+    with app.start() as job:
+        job.wait_for_progress(100)
+        job.wait_for_open_transaction()
+        job.send(signal.SIGTERM, group=True)  # as systemd does
+        asked = time.monotonic()
+        assert job.wait() == 0, job.log
+        assert time.monotonic() - asked < STOP_SECONDS
+        assert "level=info stopped on request\n" in job.log
+        assert "Traceback" not in job.log  # Spark tells of its own end, by traces of Java
+    assert not open_partitions(app.settings)
+    assert app.lag() > 0, "it was to be stopped in the middle"
+    app.run()
+    app.assert_exact()
+
+
 def test_a_job_that_has_nothing_to_do_stops_at_once(app: App) -> None:
     with app.running() as job:
         wait_until(lambda: app.lag() == 0, JOB_SECONDS, "caught up")

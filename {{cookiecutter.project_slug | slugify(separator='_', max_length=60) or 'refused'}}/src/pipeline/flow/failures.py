@@ -38,6 +38,8 @@ STATE_FILES = re.compile(
     r"|(?:Checksum|FileNotFound|EOF|Zip)Exception|RocksDBException: Corruption)[^\n]*"
 )
 STATE_CHANGED = re.compile(r"STATE_STORE_(?:KEY|VALUE)_SCHEMA_NOT_COMPATIBLE|STATE_STORE_\w+_FORMAT_VALIDATION_FAILURE")
+# Spark was told to end while a batch was at work.
+SHUT_DOWN = re.compile(r"SparkContext (?:was shut down|has been shutdown)|stopped SparkContext")
 # Frames of these are not the user's.
 LIBRARIES = re.compile(r"[/\\](pyspark|py4j)[/\\]")
 TRACEBACK = "Traceback (most recent call last):"
@@ -54,12 +56,12 @@ def failure_of(
     """The error to end the job with."""
     if isinstance(error, PipelineError):
         return error
-    if is_lost(error):
+    text = _text(error)
+    if text is None or _unconnected(error):
         return PipelineError(
             f"Spark's Java process is gone: killed, or out of memory (spark.driver_memory = "
             f"{settings.spark.driver_memory}); nothing is lost, start again"
         )
-    text = str(error)
     try:
         if DATA_LOSS.search(text) or TOPIC_GONE.search(text):
             checked.watch()
@@ -124,7 +126,24 @@ def _state_failure(text: str, settings: Settings) -> SafeStop | None:
 
 
 def is_lost(error: BaseException | None) -> bool:
-    """Whether it is the connection to Spark that failed, and not something in Spark."""
+    """Whether it is Spark itself that is gone, or was told to end, and not something in Spark that failed."""
+    if error is None or isinstance(error, PipelineError):
+        return False
+    text = _text(error)
+    if text is None or _unconnected(error):
+        return True
+    return SHUT_DOWN.search(text) is not None and TRACEBACK not in text
+
+
+def _text(error: BaseException) -> str | None:
+    """What it says; nothing if Java must be asked for that, and does not answer any more."""
+    try:
+        return str(error)
+    except (Py4JError, ConnectionError):
+        return None
+
+
+def _unconnected(error: BaseException) -> bool:
     return isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
 
 

@@ -225,15 +225,18 @@ class Job:
         if isinstance(failure, Replaced):
             return
         # Of a job that failed the failure is told; the next run fences what this one could not.
-        with suppress(Unreachable, Denied) if failure is not None else nullcontext():
+        with nullcontext() if failure is None or self._ended_with_spark() else suppress(Unreachable, Denied):
             close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run)
 
+    def _ended_with_spark(self) -> bool:
+        """Whether whoever told the job to stop told Spark as well: then that is no failure."""
+        return self.stop.is_set() and is_lost(self._failure)
+
     def _raise_failure(self, checked: Checked) -> None:
-        if self.stop.is_set() and is_lost(self._failure):
-            return  # whoever told the job to stop told Spark as well
-        if self._failure is not None and not isinstance(self._failure, Stopped):
-            failure = failure_of(self._failure, self.settings, checked, next_offsets(self._lanes.recalled))
-            raise failure from self._failure
+        if self._failure is None or isinstance(self._failure, Stopped) or self._ended_with_spark():
+            return
+        failure = failure_of(self._failure, self.settings, checked, next_offsets(self._lanes.recalled))
+        raise failure from self._failure
 
 
 def _watch_patiently(checked: Checked, stop_file: Path) -> None:

@@ -19,7 +19,7 @@ from contextlib import chdir, contextmanager, suppress
 from functools import cache
 from importlib.resources import files
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from py4j.protocol import Py4JError
 from pyspark.sql import SparkSession
@@ -78,8 +78,9 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     if LOCAL_WITHOUT_RETRIES.match(master):
         msg = f"spark.master = {master!r}: a local master repeats a failed task only if told: write local[4,4]"
         raise BadSettings(msg)
-    # A failed batch is told once, by the job; py4j would show it with its traceback.
+    # A failed batch is told once, by the job; py4j would show it with its traceback, also by the logger of all.
     logging.getLogger("py4j").setLevel(logging.CRITICAL)
+    logging.getLogger().addFilter(_not_by_py4j)
     program, local = java(), master.startswith("local")
     os.environ["JAVA_HOME"] = str(Path(program).resolve().parent.parent)
     if local:
@@ -124,6 +125,7 @@ def session(settings: Settings, java_options: str = "") -> SparkSession:
     with chdir(_scratch()), _interrupt_kept():
         spark = builder.getOrCreate()
     keep_names(spark)
+    _without_java(spark)
     if local:
         give_way(spark)
     return spark
@@ -149,6 +151,22 @@ def _interrupt_kept() -> Iterator[None]:
     yield
     if threading.current_thread() is threading.main_thread():  # elsewhere Python lets nobody take it
         signal.signal(signal.SIGINT, handler)
+
+
+def _not_by_py4j(record: logging.LogRecord) -> bool:
+    return record.module != "java_gateway"
+
+
+def _without_java(spark: SparkSession) -> None:
+    """Of a Java that ends first, killed or told to stop with all of the group, the job tells: no traceback here."""
+    server: Any = spark.sparkContext._accumulatorServer  # noqa: SLF001  it has no public face
+    shown = server.handle_error
+
+    def handle_error(request: Any, address: Any) -> None:
+        if not isinstance(sys.exception(), (EOFError, ConnectionError)):
+            shown(request, address)
+
+    server.handle_error = handle_error
 
 
 @cache
