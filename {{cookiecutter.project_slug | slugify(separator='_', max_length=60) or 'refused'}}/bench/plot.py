@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, field
 from html import escape
+from operator import itemgetter
 from typing import TYPE_CHECKING, Any
 
 from pipeline.local.picture import STYLE, count, nice, written
@@ -75,15 +76,16 @@ def _start(result: dict[str, Any]) -> Iterator[Chart]:
 
 
 def _growth(result: dict[str, Any]) -> Iterator[Chart]:
-    largest = max(row["batch"] for row in result["lanes"])
-    bars = [(f"{row['lanes']} lanes", row["rate"]) for row in result["lanes"] if row["batch"] == largest]
+    largest = {row["lanes"]: row for row in sorted(result["lanes"], key=itemgetter("batch"))}
+    bars = [(_lanes(number), row["rate"]) for number, row in largest.items()]
     bars += [(f"{count(row['producers'])} producers", row["rate"]) for row in result["producers"]]
     bars += [(f"{count(row['records'])} records", row["rate"]) for row in result["records"]]
-    yield Chart("Growth", "records a second", bars=[(label, rate, count(rate)) for label, rate in bars])
+    note = "records a second; lanes in the largest of their batches"
+    yield Chart("Growth", note, bars=[(label, rate, count(rate)) for label, rate in bars])
     cost = result["cost"]
     lanes = sorted({point["lanes"] for point in cost["points"]})
     curves = [
-        (f"{number} lanes", sorted((p["records"], p["ms"]) for p in cost["points"] if p["lanes"] == number))
+        (_lanes(number), sorted((p["records"], p["ms"]) for p in cost["points"] if p["lanes"] == number))
         for number in lanes[: len(COLOURS)]
     ]
     fitted = (
@@ -94,6 +96,10 @@ def _growth(result: dict[str, Any]) -> Iterator[Chart]:
     memory = result["memory"]
     note = f"MB of Java process and Python workers; {memory['rise_mb_per_minute']:+.1f} MB a minute in the second half"
     yield Chart("Memory", note, curves=[("longest run", memory["points"])], across="seconds")
+
+
+def _lanes(number: int) -> str:
+    return f"{number} lane" if number == 1 else f"{number} lanes"
 
 
 def _overhead(result: dict[str, Any]) -> Iterator[Chart]:
@@ -156,7 +162,7 @@ def lines(chart: Chart, top: float) -> Iterator[str]:
         y, x = bottom - LINES * part, LEFT + (WIDTH - LEFT - RIGHT) * part
         yield f'<path class="{"grid" if part else "axis"}" d="M{LEFT} {y:.1f}H{WIDTH - RIGHT}"/>'
         yield written(LEFT - 8, y + 4, count(high * part), anchor="end")
-        yield written(x, bottom + 18, f"{right * part:,g}" + (f" {chart.across}" if part == 1 else ""), anchor="end")
+        yield written(x, bottom + 18, f"{right * part:,.9g}" + (f" {chart.across}" if part == 1 else ""), anchor="end")
     for place, (label, curve) in enumerate(chart.curves):
         colour = COLOURS[place % len(COLOURS)]
         placed = [(LEFT + (WIDTH - LEFT - RIGHT) * x / right, bottom - LINES * y / high) for x, y in curve]

@@ -18,7 +18,7 @@ from bench.growth import cost
 from bench.inside import Lap
 from bench.latency import grown
 from bench.overhead import ratios
-from bench.plot import draw
+from bench.plot import charts, draw, lines
 from bench.stage import Stage
 from bench.tables import Column, number, table, with_spread
 from bench.tuning import GOALS, named
@@ -68,6 +68,21 @@ def test_a_picture_shows_every_part_that_was_run(tmp_path: Path) -> None:
     assert (tmp_path / report.PICTURE).exists()
     assert "did not keep up" in report.shown("latency", LATENCY)
     assert "did not keep up" not in report.shown("latency", LATENCY | {"keeps_up": True})
+
+
+def test_growth_is_drawn_for_each_number_of_lanes_in_the_largest_of_its_batches() -> None:
+    lanes = [(1, 2_000, 500.0), (1, 450_000, 1_000.0), (64, 3_600_000, 900.0), (64, 2_000, 100.0)]
+    points = [{"records": batch, "lanes": number, "ms": 5.0} for number, batch, _ in lanes]
+    result = {
+        "lanes": [{"lanes": number, "batch": batch, "rate": rate} for number, batch, rate in lanes],
+        "producers": [],
+        "records": [],
+        "cost": {"points": points, "us_per_record": 1.0, "ms_per_lane": 2.0, "ms_per_batch": 3.0},
+        "memory": {"points": [(0.0, 1.0)], "rise_mb_per_minute": 0.0},
+    }
+    growth, cost, _ = charts({"growth": result})
+    assert list(growth.bars) == [("1 lane", 1_000.0, "1,000"), ("64 lanes", 900.0, "900")]
+    assert "2,000,000" in "".join(lines(cost, 0.0))
 
 
 def test_only_what_stands_between_the_marks_of_a_part_is_rewritten(tmp_path: Path) -> None:
