@@ -80,12 +80,16 @@ class Watched:
         return now.total(name) if now is not None else 0.0
 
     def is_caught_up(self, since: float) -> bool:
-        """Tell whether a poll after `since` found no lag in any lane."""
+        """Tell whether a poll after `since` found no lag in any lane, and no transaction open.
+
+        Lanes are shown as they are now, the rest as it was polled: lag may be over before what wrote the last of it is.
+        """
         now = self.look()
         if now is None or now.total("pipeline_last_poll_timestamp_seconds") < since:
             return False
         lags = now.lanes("pipeline_lag_records")
-        return len(lags) == self.app.partitions and not any(lags.values())
+        hidden = now.samples.get("pipeline_open_transaction_records", {})
+        return len(lags) == self.app.partitions and not any(lags.values()) and bool(hidden) and not any(hidden.values())
 
 
 def stable(settings: Settings, partitions: int) -> dict[int, int]:
