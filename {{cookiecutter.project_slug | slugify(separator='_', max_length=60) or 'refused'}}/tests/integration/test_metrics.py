@@ -127,7 +127,7 @@ def run_and_kill(app: Whole, watched: Watched, read: int) -> None:
 
 
 def finish(app: Whole, watched: Watched, running: Running) -> Scrape:
-    """Send more while the job runs, wait until it is caught up, look a last time, and stop it."""
+    """Send more while the job runs, wait until a poll behind all of it finds it done, and stop it; the last look."""
     running.wait_for("it is ready", lambda: (now := watched.look()) is not None and now.ready == "ready")
     app.send(1_000, seed=2)
     app.abort()
@@ -135,7 +135,9 @@ def finish(app: Whole, watched: Watched, running: Running) -> Scrape:
     running.wait_for("it is caught up", lambda: watched.is_caught_up(sent))
     ends = stable(app.settings, app.partitions)
     running.wait_for("the group shows it", lambda: group_offsets(app.settings) == ends)
-    last = watched.scrape()
+    done = time.time()
+    running.wait_for("a poll behind it sees the same", lambda: watched.is_caught_up(done))
+    last = watched.latest
     assert last is not None
     signal_all([running.pid], signal.SIGTERM)
     assert running.wait() == 0, running.log
