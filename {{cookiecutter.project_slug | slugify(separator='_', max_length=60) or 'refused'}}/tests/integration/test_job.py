@@ -137,7 +137,7 @@ def test_why_a_job_failed_is_told_even_if_its_lanes_cannot_be_closed(app: App, m
         raise Unreachable(NO_ANSWER)
 
     monkeypatch.setattr(Checked, "watch", watch)
-    monkeypatch.setattr("pipeline.flow.job.close_lanes", close)
+    monkeypatch.setattr("pipeline.flow.shutdown.close_lanes", close)
     assert stopped_safely(app) == "the source is not what it was"
 
 

@@ -10,7 +10,7 @@ from py4j.protocol import Py4JError, Py4JJavaError, Py4JNetworkError
 from tests.support.figures import settings_of
 
 from pipeline.errors import PipelineError, Stopped
-from pipeline.flow.failures import failure_of, is_lost
+from pipeline.flow.failures import Failure, failure_of
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -41,34 +41,41 @@ SHUT_DOWN = "org.apache.spark.SparkException: Job 7 cancelled because SparkConte
 
 def told(error: BaseException) -> PipelineError:
     """Return what the job ends with."""
-    return failure_of(error, settings_of(), Mock(), {})
+    return failure_of(Failure.of(error), settings_of(), Mock(), {})
 
 
 @pytest.mark.parametrize("error", GONE)
 def test_java_that_is_gone_or_going_is_told_in_one_line(error: Callable[[], BaseException]) -> None:
-    assert is_lost(error())
+    assert Failure.of(error()).is_lost
     assert str(told(error())).startswith("Spark's Java process is gone")
 
 
 def test_spark_that_was_told_to_end_is_lost_and_said_to_be_by_whoever_did_not_ask_for_it() -> None:
-    assert is_lost(Raised(SHUT_DOWN))
+    assert Failure.of(Raised(SHUT_DOWN)).is_lost
     assert str(told(Raised(SHUT_DOWN))) == f"a batch failed: {SHUT_DOWN}"
 
 
 def test_a_function_of_the_user_that_says_so_is_no_loss_of_spark() -> None:
     error = Raised(f"{SHUT_DOWN}\nTraceback (most recent call last):\nRuntimeError: mine")
-    assert not is_lost(error)
+    assert not Failure.of(error).is_lost
     assert str(told(error)) == "a batch failed: RuntimeError: mine"
 
 
 def test_what_failed_in_spark_is_no_loss_of_it() -> None:
     error = Raised("Job aborted: most recent failure: task 1 (host): java.lang.IllegalStateException: no\n\nmore")
-    assert not is_lost(error)
+    assert not Failure.of(error).is_lost
     assert str(told(error)) == "a batch failed: java.lang.IllegalStateException: no"
 
 
 def test_what_this_program_raised_is_told_as_it_is() -> None:
     error = Stopped("SparkContext was shut down")
-    assert not is_lost(error)
+    assert not Failure.of(error).is_lost
     assert told(error) is error
-    assert not is_lost(None)
+
+
+def test_what_java_said_is_kept_when_java_goes() -> None:
+    error = Raised("Job aborted: most recent failure: task 1 (host): java.lang.IllegalStateException: no\n\nmore")
+    failure = Failure.of(error)
+    error.says = ConnectionRefusedError(111, "Connection refused")
+    assert not failure.is_lost
+    assert str(failure_of(failure, settings_of(), Mock(), {})) == "a batch failed: java.lang.IllegalStateException: no"

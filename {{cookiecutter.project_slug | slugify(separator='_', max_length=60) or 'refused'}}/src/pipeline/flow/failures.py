@@ -7,8 +7,9 @@ the user's code it names the file and line, never a traceback through Spark.
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Self
 
 from py4j.protocol import Py4JError, Py4JJavaError
 
@@ -50,14 +51,43 @@ CAUSE = re.compile(r"(?:most recent failure: .*?\): |Caused by: )([\w.$]+(?:Exce
 QUERY = re.compile(r"terminated with exception: (.*?)(?: SQLSTATE: \w+)?\s*=== Streaming Query", re.DOTALL)
 
 
+@dataclass(frozen=True)
+class Failure:
+    """What ended a query, and what it says: Java is asked for that at once, while it may still be there to answer."""
+
+    error: BaseException
+    text: str | None  # none, if Java was gone by then
+
+    @classmethod
+    def of(cls, error: BaseException) -> Self:
+        """Note what was raised."""
+        unconnected = isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
+        try:
+            return cls(error, None if unconnected else str(error))
+        except (Py4JError, ConnectionError):
+            return cls(error, None)
+
+    @property
+    def is_ours(self) -> bool:
+        """Whether this program raised it: then no task runs any more."""
+        return isinstance(self.error, PipelineError)
+
+    @property
+    def is_lost(self) -> bool:
+        """Whether it is Spark itself that is gone, or was told to end, and not something in Spark that failed."""
+        if self.is_ours:
+            return False
+        return self.text is None or (SHUT_DOWN.search(self.text) is not None and TRACEBACK not in self.text)
+
+
 def failure_of(
-    error: BaseException, settings: Settings, checked: Checked, next_offsets: Mapping[int, int]
+    failure: Failure, settings: Settings, checked: Checked, next_offsets: Mapping[int, int]
 ) -> PipelineError:
     """The error to end the job with."""
-    if isinstance(error, PipelineError):
-        return error
-    text = _text(error)
-    if text is None or _unconnected(error):
+    if isinstance(failure.error, PipelineError):
+        return failure.error
+    text = failure.text
+    if text is None:
         return PipelineError(
             f"Spark's Java process is gone: killed, or out of memory (spark.driver_memory = "
             f"{settings.spark.driver_memory}); nothing is lost, start again"
@@ -123,28 +153,6 @@ def _state_failure(text: str, settings: Settings) -> SafeStop | None:
     if STATE in text and (file := STATE_FILES.search(text)):
         return SafeStop(damaged(settings.spark.checkpoint, "state", " ".join(file[0].split()), holds_state=True))
     return None
-
-
-def is_lost(error: BaseException | None) -> bool:
-    """Whether it is Spark itself that is gone, or was told to end, and not something in Spark that failed."""
-    if error is None or isinstance(error, PipelineError):
-        return False
-    text = _text(error)
-    if text is None or _unconnected(error):
-        return True
-    return SHUT_DOWN.search(text) is not None and TRACEBACK not in text
-
-
-def _text(error: BaseException) -> str | None:
-    """What it says; nothing if Java must be asked for that, and does not answer any more."""
-    try:
-        return str(error)
-    except (Py4JError, ConnectionError):
-        return None
-
-
-def _unconnected(error: BaseException) -> bool:
-    return isinstance(error, Py4JError | ConnectionError) and not isinstance(error, Py4JJavaError)
 
 
 def failure_line(text: str) -> str:

@@ -16,7 +16,7 @@ from __future__ import annotations
 import tempfile
 import threading
 import time
-from contextlib import ExitStack, nullcontext, suppress
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -31,13 +31,12 @@ from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes
 from pipeline.flow.checkpoint import location, noted_by
 from pipeline.flow.codec import codec_of
-from pipeline.flow.failures import failure_of, is_lost
+from pipeline.flow.failures import Failure, failure_of
 from pipeline.flow.going_on import GoingOn
 from pipeline.flow.path import next_offsets, path_of, started
 from pipeline.flow.preflight import PartitionsAdded, check_log, check_topics
 from pipeline.flow.session import check_session, session, stop_spark
-from pipeline.flow.shutdown import close_lanes, passed_on
-from pipeline.kafka import GIVE_UP_SECONDS
+from pipeline.flow.shutdown import end_lanes, passed_on
 from pipeline.lanes.provision import provision
 from pipeline.lanes.takeover import take_over
 from pipeline.observe.progress import Batch, Observer
@@ -74,7 +73,7 @@ class Job:
     def __post_init__(self) -> None:
         """Nothing is connected before `run`."""
         self.stop = threading.Event()
-        self._failure: BaseException | None = None
+        self._failure: Failure | None = None
         self._in_batch = False
 
     def run(self) -> None:
@@ -135,10 +134,14 @@ class Job:
         try:
             reports = path.finish(run, self._lanes, self.observer.say)
         except Exception as error:
-            if not isinstance(error, PipelineError):  # any other failure may leave some tasks running
-                with suppress(Unreachable, Denied):
-                    close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=True)
-            raise failure_of(error, self.settings, checked, next_offsets(self._lanes.recalled)) from error
+            self._failure = Failure.of(error)
+            stopped = self._is_stopped_with_spark()
+            if not self._failure.is_ours:  # any other failure may leave some tasks running
+                self._end_lanes(workers_may_run=True, failed=not stopped)
+            if stopped:
+                msg = "stopped together with Spark"
+                raise Stopped(msg) from error
+            raise self._told(self._failure, checked) from error
         if reports:
             self._settle(progress, reports)
 
@@ -162,7 +165,7 @@ class Job:
                     msg = "stopped before the batch began"
                     raise Stopped(msg)  # noqa: TRY301  every way out of a batch is noted below
                 fault_point("before batch")
-                _watch_patiently(checked, stop_file)
+                checked.watch_patiently(stop_file)
                 progress = Batch(batch_id)
                 reports = path.write(batch, batch_id, self._lanes)
                 fault_point("after batch")
@@ -170,7 +173,7 @@ class Job:
                     self._settle(progress, reports)
                 self._go_on(path, checked, stop_file, batch, batch_id)
             except BaseException as error:  # noqa: BLE001  noted here, and raised where the job is run
-                self._failure = self._failure or error
+                self._failure = self._failure or Failure.of(error)
                 # Spark looks through the text of what is raised here, and overflows its stack on a long one.
                 msg = f"batch {batch_id} ended early"
                 raise PipelineError(msg) from None
@@ -198,7 +201,7 @@ class Job:
                 if query.awaitTermination(WATCH_SECONDS):
                     return
             except (StreamingQueryException, Py4JError, ConnectionError) as error:
-                self._failure = self._failure or error
+                self._failure = self._failure or Failure.of(error)
                 return
             # A partition that was added brings no batch by itself: the query reads only those it was assigned.
             if time.monotonic() > next_look:
@@ -215,36 +218,25 @@ class Job:
         while self._in_batch and time.monotonic() < deadline:
             time.sleep(WATCH_SECONDS)
         # A report that says stop comes from a batch whose tasks are done; any other failure may leave some running.
-        failure = self._failure
-        foreign = failure is not None and not isinstance(failure, PipelineError)
-        workers_may_run = self._in_batch or foreign
+        failure, stopped = self._failure, self._is_stopped_with_spark()
+        workers_may_run = self._in_batch or (failure is not None and not failure.is_ours)
         with suppress(Py4JError, ConnectionError):  # not in time, or gone: the fence below shuts out what still runs
             query.stop()
-        self._failure = failure  # what came of stopping it is no failure
+        self._failure = None if stopped else failure  # what came of stopping it is no failure
         # A newer run owns the lanes then, and a fence would only disturb it.
-        if isinstance(failure, Replaced):
-            return
-        # Of a job that failed the failure is told; the next run fences what this one could not.
-        with nullcontext() if failure is None or self._ended_with_spark() else suppress(Unreachable, Denied):
-            close_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run)
+        if failure is None or not isinstance(failure.error, Replaced):
+            self._end_lanes(workers_may_run=workers_may_run, failed=self._failure is not None)
 
-    def _ended_with_spark(self) -> bool:
+    def _is_stopped_with_spark(self) -> bool:
         """Whether whoever told the job to stop told Spark as well: then that is no failure."""
-        return self.stop.is_set() and is_lost(self._failure)
+        return self.stop.is_set() and self._failure is not None and self._failure.is_lost
+
+    def _end_lanes(self, *, workers_may_run: bool, failed: bool) -> None:
+        end_lanes(self.settings, len(self._lanes.recalled), workers_may_run=workers_may_run, failed=failed)
 
     def _raise_failure(self, checked: Checked) -> None:
-        if self._failure is None or isinstance(self._failure, Stopped) or self._ended_with_spark():
-            return
-        failure = failure_of(self._failure, self.settings, checked, next_offsets(self._lanes.recalled))
-        raise failure from self._failure
+        if self._failure is not None and not isinstance(self._failure.error, Stopped):
+            raise self._told(self._failure, checked) from self._failure.error
 
-
-def _watch_patiently(checked: Checked, stop_file: Path) -> None:
-    """Look at the source before a batch; a cluster that does not answer is waited for, as transactions wait for it."""
-    deadline = time.monotonic() + GIVE_UP_SECONDS
-    while True:
-        try:
-            return checked.watch()
-        except Unreachable:
-            if stop_file.exists() or time.monotonic() > deadline:
-                raise
+    def _told(self, failure: Failure, checked: Checked) -> PipelineError:
+        return failure_of(failure, self.settings, checked, next_offsets(self._lanes.recalled))

@@ -6,6 +6,7 @@ retention took unread, a lane ahead of its log) stops the job with one line: top
 
 from __future__ import annotations
 
+import time
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING
@@ -13,8 +14,8 @@ from typing import TYPE_CHECKING
 from confluent_kafka.admin import OffsetSpec
 
 from pipeline.acls import check as check_acls
-from pipeline.errors import SafeStop, provision_if_new
-from pipeline.kafka import until_given_up
+from pipeline.errors import SafeStop, Unreachable, provision_if_new
+from pipeline.kafka import GIVE_UP_SECONDS, until_given_up
 from pipeline.lanes.provision import check_lane_policy
 from pipeline.lanes.record import recreated
 from pipeline.lanes.takeover import check_time_out, standing
@@ -76,6 +77,16 @@ class Checked:
         if now.id != self.source.id:
             raise SafeStop(recreated(self.source.name))
         self._compare(now.partitions)
+
+    def watch_patiently(self, stop_file: Path) -> None:
+        """The same before a batch; a cluster that does not answer is waited for, as transactions wait for it."""
+        deadline = time.monotonic() + GIVE_UP_SECONDS
+        while True:
+            try:
+                return self.watch()
+            except Unreachable:
+                if stop_file.exists() or time.monotonic() > deadline:
+                    raise
 
     def ends(self) -> dict[int, int]:
         """How far the source can be read by now, lane by lane."""

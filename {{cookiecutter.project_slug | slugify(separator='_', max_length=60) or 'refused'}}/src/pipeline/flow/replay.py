@@ -20,7 +20,7 @@ from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachabl
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
-from pipeline.flow.failures import failure_of
+from pipeline.flow.failures import Failure, failure_of
 from pipeline.flow.path import next_offsets
 from pipeline.flow.preflight import check_log, check_topics
 from pipeline.flow.reference import Reference
@@ -90,7 +90,7 @@ class Replay:
                     return self._batches(spark, rows, lanes, reference)
                 except Exception as error:
                     foreign = not isinstance(error, PipelineError)
-                    failure = failure_of(error, self.settings, checked, next_offsets(recalled))
+                    failure = failure_of(Failure.of(error), self.settings, checked, next_offsets(recalled))
                     raise failure from error
                 finally:
                     self._stop_file = None

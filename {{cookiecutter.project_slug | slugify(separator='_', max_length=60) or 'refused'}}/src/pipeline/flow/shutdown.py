@@ -6,13 +6,15 @@ nobody will finish. Workers outlive a stopped query by about two seconds, so the
 
 from __future__ import annotations
 
+import logging
 import threading
 import time
-from contextlib import contextmanager
+from contextlib import contextmanager, nullcontext, suppress
 from typing import TYPE_CHECKING
 
 from confluent_kafka.admin import OffsetSpec
 
+from pipeline.errors import Denied, Unreachable
 from pipeline.kafka import TransactionFailed
 from pipeline.lanes.takeover import fence_id
 from pipeline.lanes.topics import Topics
@@ -23,12 +25,27 @@ if TYPE_CHECKING:
 
     from pipeline.settings import Settings
 
+logger = logging.getLogger("pipeline")
+
 # spark.python.task.killTimeout (2 s) and a margin: a worker between two chunks may still begin a transaction.
 WORKERS_SECONDS = 3.0
 SETTLE_SECONDS = 30.0
 LOOK_SECONDS = 0.2
 # What stays open in a lane after every lane was fenced so often is a rival's, or hangs for ever: see `recall.py`.
 ENOUGH_FENCES = 3
+
+
+def end_lanes(settings: Settings, partitions: int, *, workers_may_run: bool, failed: bool) -> None:
+    """Close the lanes behind a job. Of one that failed the failure is told; the next run fences what this could not."""
+    with suppress(Unreachable, Denied) if failed else nullcontext():
+        blocked = close_lanes(settings, partitions, workers_may_run=workers_may_run)
+        if own := [name for name in blocked if _is_lane(settings, name)]:
+            logger.warning(
+                "open=%s could not be fenced: readers wait there for the next run, or transaction.timeout_ms = %d; "
+                "if for longer, see Hanging transactions in docs/runbook.md",
+                ", ".join(own),
+                settings.transaction.timeout_ms,
+            )
 
 
 @contextmanager
@@ -79,9 +96,13 @@ def close_lanes(settings: Settings, partitions: int, *, workers_may_run: bool) -
         shut_out = [_shut_out(settings, name) for name in writers(settings, partitions)]
         fenced += all(shut_out)
         blocked = open_partitions(settings)
-        if not any(name.startswith(f"{settings.lane_topic} ") for name in blocked):
+        if not any(_is_lane(settings, name) for name in blocked):
             break
     return blocked
+
+
+def _is_lane(settings: Settings, partition: str) -> bool:
+    return partition.startswith(f"{settings.lane_topic} ")
 
 
 def writers(settings: Settings, partitions: int) -> list[str]:
