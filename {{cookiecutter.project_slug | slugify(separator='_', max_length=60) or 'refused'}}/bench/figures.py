@@ -5,15 +5,17 @@ Pure functions on plain numbers; `tests/unit/test_bench_figures.py` checks each 
 
 from __future__ import annotations
 
+import random
 import statistics
 from math import ceil
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
 if TYPE_CHECKING:
-    from collections.abc import Sequence
+    from collections.abc import Iterator, Sequence
 
+Choice = TypeVar("Choice")
 QUANTILES = {"p50": 0.5, "p95": 0.95, "p99": 0.99}
 
 
@@ -26,6 +28,18 @@ def quantile(values: Sequence[float], share: float) -> float:
 def spread(values: Sequence[float]) -> dict[str, float | int]:
     """Median, lowest and highest of repeats, and how many they are."""
     return {"median": statistics.median(values), "low": min(values), "high": max(values), "runs": len(values)}
+
+
+def in_turn(choices: Sequence[Choice], rounds: int) -> Iterator[Choice]:
+    """All choices in each round, in another order each time: a machine that is slower for a minute favours none."""
+    chance = random.Random(1)  # noqa: S311  the same orders in each run
+    for _ in range(rounds):
+        yield from chance.sample(choices, len(choices))
+
+
+def to_other(figures: Sequence[float], others: Sequence[float]) -> dict[str, float | int]:
+    """The spread of the ratios within the rounds."""
+    return spread([figure / other for figure, other in zip(figures, others, strict=True)])
 
 
 class Point(NamedTuple):

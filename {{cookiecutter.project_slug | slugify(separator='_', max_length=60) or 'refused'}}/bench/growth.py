@@ -3,10 +3,11 @@
     python -m bench.growth                      about 80 s: up to 64 lanes, 20,000 producers, 300,000 records
     python -m bench.growth --long 1             about an hour: 100,000 producers, 20,000,000 records, batches as shipped
 
-Each series changes one thing and keeps the rest the same. The time from the end of a batch to the end of the next is
-fitted as a * records + b * lanes + c, by least squares over batches of several sizes and numbers of lanes; how far it
-is off is told. Memory is of the longest run: Java process and Python workers, at every fifth of a second. Jobs run one
-after the other in one Spark, and each output is read back: lost and duplicated must be 0.
+Each series changes one thing and keeps the rest the same; in a long run those of lanes and producers run three times,
+in another order each time, and ratios are of runs of the same round. The time from the end of a batch to the end of
+the next is fitted as a * records + b * lanes + c, by least squares over batches of several sizes and numbers of lanes;
+how far it is off is told. Memory is of the longest run: Java process and Python workers, at every fifth of a second.
+Jobs run one after the other in one Spark, and each output is read back: lost and duplicated must be 0.
 """
 
 from __future__ import annotations
@@ -16,12 +17,12 @@ import statistics
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from bench.figures import fit
+from bench.figures import fit, in_turn, spread, to_other
 from bench.inside import Lap, app, run, spark_kept
 from bench.machine import Sampler, flatness
 from bench.peer import sections
 from bench.stage import Stage, alone
-from bench.tables import Column, number, table
+from bench.tables import Column, number, table, with_spread
 from bench.workload import Workload, delete, exact, fill
 from pipeline.settings import build
 
@@ -43,6 +44,7 @@ class Scale:
     producer_batch: int
     records: tuple[int, ...]
     record_batch: int
+    rounds: int = 1  # of the series of lanes and of producers
 
 
 AS_SHIPPED = 0
@@ -57,6 +59,7 @@ LONG = Scale(
     200_000,
     (1_000_000, 5_000_000, 20_000_000),
     200_000,
+    rounds=3,
 )
 PARTITIONS = 8
 
@@ -74,15 +77,28 @@ def measure(stage: Stage, long: int = 0) -> dict[str, Any]:
 
 def by_lanes(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], list[Lap]]:
     """More and more lanes, in batches of each size."""
-    rows, laps = [], []
-    for lanes in scale.lanes:
-        for size in scale.batches:
-            batch, count = (size, scale.laps) if size else (shipped(stage, lanes), SHIPPED_LAPS)
-            done = relayed(stage, Workload(lanes), (count + 1) * batch, size)
-            laps += done.laps
-            rows.append({"lanes": lanes, "batch": batch, "rate": done.rate, "batch_ms": median_ms(done.laps)})
-            stage.say(f"growth: {lanes} lanes, batches of {batch:,}: {done.rate:,.0f} records/s")
-    return rows, laps
+    done: dict[tuple[int, int], list[Laps]] = {(lanes, size): [] for lanes in scale.lanes for size in scale.batches}
+    sizes = {(lanes, size): size or shipped(stage, lanes) for lanes, size in done}
+    for lanes, size in in_turn(list(done), scale.rounds):
+        count = scale.laps if size else SHIPPED_LAPS
+        found = relayed(stage, Workload(lanes), (count + 1) * sizes[lanes, size], size)
+        done[lanes, size].append(found)
+        stage.say(f"growth: {lanes} lanes, batches of {sizes[lanes, size]:,}: {found.rate:,.0f} records/s")
+    rows = [
+        {"lanes": lanes, "batch": sizes[lanes, size], **compared(runs, done[scale.lanes[0], size])}
+        for (lanes, size), runs in done.items()
+    ]
+    return rows, [lap for runs in done.values() for run in runs for lap in run.laps]
+
+
+def compared(runs: Sequence[Laps], first: Sequence[Laps]) -> dict[str, Any]:
+    """Rates with their spread, and beside those of the first of a series, round by round."""
+    rates = [run.rate for run in runs]
+    return {
+        "rate": spread(rates),
+        "to_first": to_other(rates, [run.rate for run in first]),
+        "batch_ms": median_ms([lap for run in runs for lap in run.laps]),
+    }
 
 
 def shipped(stage: Stage, lanes: int) -> int:
@@ -93,25 +109,26 @@ def shipped(stage: Stage, lanes: int) -> int:
 
 def by_producers(stage: Stage, scale: Scale) -> list[dict[str, Any]]:
     """The same records from more and more producers, each on one lane; the second half, when the ledgers know all."""
-    rows = []
-    for producers in scale.producers:
+    done: dict[int, list[Laps]] = {producers: [] for producers in scale.producers}
+    for producers in in_turn(scale.producers, scale.rounds):
         load = Workload(PARTITIONS, producers=producers, apart=True)
-        done = relayed(stage, load, scale.producer_records, scale.producer_batch)
-        done.laps = done.laps[len(done.laps) // 2 :]
-        rows.append({"producers": producers, "rate": done.rate, "batch_ms": median_ms(done.laps)})
-        stage.say(f"growth: {producers:,} producers: {done.rate:,.0f} records/s")
-    return rows
+        found = relayed(stage, load, scale.producer_records, scale.producer_batch)
+        found.laps = found.laps[len(found.laps) // 2 :]
+        done[producers].append(found)
+        stage.say(f"growth: {producers:,} producers: {found.rate:,.0f} records/s")
+    return [{"producers": producers, **compared(runs, done[scale.producers[0]])} for producers, runs in done.items()]
 
 
 def by_records(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], dict[str, Any]]:
     """Longer and longer logs, and the memory of the longest run."""
+    done: dict[int, list[Laps]] = {}
     rows, memory = [], {}
     for records in scale.records:
         with Sampler(os.getpid(), stage.broker_pid) as sampler:
-            done = relayed(stage, Workload(PARTITIONS), records, scale.record_batch)
+            done[records] = [relayed(stage, Workload(PARTITIONS), records, scale.record_batch)]
         memory = flatness(sampler.moments)
-        rows.append({"records": records, "rate": done.rate, "batch_ms": median_ms(done.laps), **memory})
-        stage.say(f"growth: {records:,} records: {done.rate:,.0f} records/s")
+        rows.append({"records": records, **compared(done[records], done[scale.records[0]]), **memory})
+        stage.say(f"growth: {records:,} records: {done[records][0].rate:,.0f} records/s")
     return [{name: value for name, value in row.items() if name != "points"} for row in rows], memory
 
 
@@ -154,7 +171,11 @@ def median_ms(laps: Sequence[Lap]) -> float:
 
 def show(result: dict[str, Any]) -> str:
     """A table for each series, and the fit."""
-    rate = (Column("rate", "records/s", number(0)), Column("batch_ms", "batch, ms", number(0)))
+    rate = (
+        Column("rate", "records/s", with_spread(0)),
+        Column("to_first", "of the first", with_spread(2)),
+        Column("batch_ms", "batch, ms", number(0)),
+    )
     memory = (Column("early_mb", "MB, 2nd quarter", number(0)), Column("late_mb", "MB, last quarter", number(0)))
     found = result["cost"]
     line = (

@@ -11,13 +11,12 @@ so a machine that is slower for a minute does not favour a step. Each output is 
 from __future__ import annotations
 
 import os
-import random
 from dataclasses import dataclass
 from functools import partial
 from typing import TYPE_CHECKING, Any
 
 from bench import sinks
-from bench.figures import spread
+from bench.figures import in_turn, spread, to_other
 from bench.inside import app, described, run, spark_kept, with_endpoint
 from bench.machine import BROKER, PARTS, Sampler
 from bench.peer import relay
@@ -130,7 +129,6 @@ def measure(stage: Stage, records: int = RECORDS, batch: int = BATCH, rounds: in
     load = Workload(PARTITIONS)
     fill(stage.topics, topic, records, load, stage.say)
     done: dict[str, list[dict[str, float]]] = {step.name: [] for step in STEPS}
-    chance = random.Random(1)  # noqa: S311  the same orders in each run
     with spark_kept():
         spark = session(described(stage, topic, PARTITIONS, batch))
         triggers = Triggers()
@@ -138,11 +136,11 @@ def measure(stage: Stage, records: int = RECORDS, batch: int = BATCH, rounds: in
         for step in (STEPS[0], STEPS[2], STEPS[-1]):
             stepped(stage, spark, triggers, step, (topic, batch, load))
         stage.say("overhead: warmed up")
-        for number_of_round in range(1, rounds + 1):
-            for step in chance.sample(STEPS, len(STEPS)):
-                done[step.name].append(stepped(stage, spark, triggers, step, (topic, batch, load)))
-                took = done[step.name][-1]["us"]
-                stage.say(f"overhead: round {number_of_round} of {rounds}: {step.name}: {took:.1f} us for a record")
+        for step in in_turn(STEPS, rounds):
+            runs = done[step.name]
+            runs.append(stepped(stage, spark, triggers, step, (topic, batch, load)))
+            took = runs[-1]["us"]
+            stage.say(f"overhead: round {len(runs)} of {rounds}: {step.name}: {took:.1f} us for a record")
         spark.streams.removeListener(triggers)
     delete(stage.topics, topic)
     return {"records": records, "batch": batch, "partitions": PARTITIONS, "steps": ratios(done)}
@@ -187,14 +185,15 @@ def ratios(done: dict[str, list[dict[str, float]]]) -> list[dict[str, Any]]:
     names = list(done)
     rows = []
     for place, name in enumerate(names):
-        runs, first, last = done[name], done[names[0]], done[names[max(place - 1, 0)]]
+        runs = done[name]
+        took, first, last = ([run["us"] for run in done[other]] for other in (name, names[0], names[max(place - 1, 0)]))
         rows.append(
             {
                 "step": name,
                 "runs": runs,
                 **{figure: spread([run[figure] for run in runs]) for figure in runs[0]},
-                "to_first": spread([run["us"] / other["us"] for run, other in zip(runs, first, strict=True)]),
-                "to_last": spread([run["us"] / other["us"] for run, other in zip(runs, last, strict=True)]),
+                "to_first": to_other(took, first),
+                "to_last": to_other(took, last),
             }
         )
     return rows

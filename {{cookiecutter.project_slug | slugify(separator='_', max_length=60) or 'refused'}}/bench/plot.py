@@ -77,9 +77,10 @@ def _start(result: dict[str, Any]) -> Iterator[Chart]:
 
 def _growth(result: dict[str, Any]) -> Iterator[Chart]:
     largest = {row["lanes"]: row for row in sorted(result["lanes"], key=itemgetter("batch"))}
-    bars = [(_lanes(number), row["rate"]) for number, row in largest.items()]
-    bars += [(f"{count(row['producers'])} producers", row["rate"]) for row in result["producers"]]
-    bars += [(f"{count(row['records'])} records", row["rate"]) for row in result["records"]]
+    rows = [(_lanes(number), row) for number, row in largest.items()]
+    rows += [(f"{count(row['producers'])} producers", row) for row in result["producers"]]
+    rows += [(f"{count(row['records'])} records", row) for row in result["records"]]
+    bars = [(label, row["rate"]["median"]) for label, row in rows]
     note = "records a second; lanes in the largest of their batches"
     yield Chart("Growth", note, bars=[(label, rate, count(rate)) for label, rate in bars])
     cost = result["cost"]

@@ -9,12 +9,11 @@ many lanes are steady rates of whole pipelines; latency is as in `bench.latency`
 
 from __future__ import annotations
 
-import random
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from bench import latency, throughput
-from bench.figures import spread
+from bench.figures import in_turn, spread
 from bench.stage import Stage, alone
 from bench.tables import Column, table, with_spread
 from pipeline.errors import PipelineError
@@ -68,16 +67,14 @@ def measure(stage: Stage, only: str = "", rounds: int = 2) -> dict[str, Any]:
     if only and only not in {goal.name for goal in GOALS}:
         msg = f"no such goal: {only}; there are {', '.join(goal.name for goal in GOALS)}"
         raise PipelineError(msg)
-    chance = random.Random(1)  # noqa: S311  the same orders in each run
     found: dict[str, Any] = {}
     for goal in GOALS:
         if only and goal.name != only:
             continue
         runs: dict[str, list[dict[str, float]]] = {named(choice): [] for choice in goal.choices}
-        for _ in range(rounds):
-            for choice in chance.sample(goal.choices, len(goal.choices)):
-                runs[named(choice)].append(goal.measure(stage, choice))
-                stage.say(f"tuning for {goal.name}: {named(choice)}: {runs[named(choice)][-1]}")
+        for choice in in_turn(goal.choices, rounds):
+            runs[named(choice)].append(goal.measure(stage, choice))
+            stage.say(f"tuning for {goal.name}: {named(choice)}: {runs[named(choice)][-1]}")
         found[goal.name] = [
             {"choice": choice, **{name: spread([run[name] for run in done]) for name in done[0]}}
             for choice, done in runs.items()

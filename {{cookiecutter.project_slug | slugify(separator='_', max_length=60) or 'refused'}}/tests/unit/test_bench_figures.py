@@ -9,7 +9,7 @@ import time
 from statistics import median
 
 import pytest
-from bench.figures import Point, fit, quantile, slope, spread, steady_rate
+from bench.figures import Point, fit, in_turn, quantile, slope, spread, steady_rate, to_other
 from bench.machine import (
     BROKER,
     DRIVER,
@@ -47,6 +47,18 @@ def test_a_quantile_has_its_share_of_the_values_at_or_below_it(values: list[floa
     assert found in values
     assert sum(value <= found for value in values) >= share * len(values) * (1 - 1e-9)
     assert sum(value < found for value in values) < share * len(values) + 1e-9
+
+
+def test_choices_run_in_turn_each_once_a_round_in_another_order_and_in_the_same_orders_again() -> None:
+    turns = list(in_turn("abcde", 3))
+    rounds = [turns[:5], turns[5:10], turns[10:]]
+    assert [sorted(one) for one in rounds] == [list("abcde")] * 3
+    assert len({"".join(one) for one in rounds}) == 3
+    assert list(in_turn("abcde", 3)) == turns
+
+
+def test_ratios_are_of_runs_of_the_same_round() -> None:
+    assert to_other([1.0, 6.0, 9.0], [1.0, 2.0, 9.0]) == {"median": 1.0, "low": 1.0, "high": 3.0, "runs": 3}
 
 
 def test_a_spread_tells_median_ends_and_number_of_runs() -> None:

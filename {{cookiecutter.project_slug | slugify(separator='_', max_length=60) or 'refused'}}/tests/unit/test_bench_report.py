@@ -14,8 +14,8 @@ import pytest
 from bench import report, tuning
 from bench.__main__ import BY_NAME, LONG, QUICK
 from bench.figures import spread
-from bench.growth import cost
-from bench.inside import Lap
+from bench.growth import compared, cost
+from bench.inside import Lap, Laps
 from bench.latency import grown
 from bench.overhead import ratios
 from bench.plot import charts, draw, lines
@@ -74,7 +74,7 @@ def test_growth_is_drawn_for_each_number_of_lanes_in_the_largest_of_its_batches(
     lanes = [(1, 2_000, 500.0), (1, 450_000, 1_000.0), (64, 3_600_000, 900.0), (64, 2_000, 100.0)]
     points = [{"records": batch, "lanes": number, "ms": 5.0} for number, batch, _ in lanes]
     result = {
-        "lanes": [{"lanes": number, "batch": batch, "rate": rate} for number, batch, rate in lanes],
+        "lanes": [{"lanes": number, "batch": batch, "rate": spread([rate])} for number, batch, rate in lanes],
         "producers": [],
         "records": [],
         "cost": {"points": points, "us_per_record": 1.0, "ms_per_lane": 2.0, "ms_per_batch": 3.0},
@@ -83,6 +83,15 @@ def test_growth_is_drawn_for_each_number_of_lanes_in_the_largest_of_its_batches(
     growth, cost, _ = charts({"growth": result})
     assert list(growth.bars) == [("1 lane", 1_000.0, "1,000"), ("64 lanes", 900.0, "900")]
     assert "2,000,000" in "".join(lines(cost, 0.0))
+
+
+def test_lanes_and_producers_are_compared_with_the_first_of_their_series_round_by_round() -> None:
+    one = [Laps([Lap(1_000, 1, 1.0)]), Laps([Lap(500, 1, 1.0)])]
+    many = [Laps([Lap(900, 64, 1.0)]), Laps([Lap(500, 64, 1.0), Lap(500, 64, 1.0)])]
+    row = compared(many, one)
+    assert (row["rate"]["low"], row["rate"]["high"]) == (500.0, 900.0)
+    assert (row["to_first"]["low"], row["to_first"]["high"]) == (0.9, 1.0)
+    assert row["batch_ms"] == 1_000.0
 
 
 def test_only_what_stands_between_the_marks_of_a_part_is_rewritten(tmp_path: Path) -> None:
