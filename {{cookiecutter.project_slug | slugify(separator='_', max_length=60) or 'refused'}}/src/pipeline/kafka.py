@@ -102,6 +102,8 @@ def producer_config(settings: Settings, transactional_id: str, batch_bytes: int 
         "enable.sparse.connections": settings.transaction.connections == "needed",
         "transactional.id": transactional_id,
         "transaction.timeout.ms": settings.transaction.timeout_ms,
+        # A topic that was deleted stays so: librdkafka's producers have brokers make anew what they ask for.
+        "allow.auto.create.topics": False,
         # Must not outlive the transaction: a record delivered later would belong to nothing.
         "message.timeout.ms": settings.transaction.timeout_ms,
         "partitioner": "murmur2_random",  # Java's rule; librdkafka's own is CRC32

@@ -33,14 +33,29 @@ MUTANTS = (
         TRANSACTION,
         {
             "class Transaction:": "KEPT: dict[str, Any] = {}\n\n\nclass Transaction:",
-            "self._producer = FENCE.fenced(self._make)": """\
+            "self._producer = fenced(self._make, self._topic)": """\
 if self._id not in KEPT:
-    KEPT[self._id] = FENCE.fenced(self._make)
+    KEPT[self._id] = fenced(self._make, self._topic)
 self._producer = KEPT[self._id]""",
             # A producer that failed is dropped, as any product would do.
             "if not self._abortable:": "KEPT.pop(self._id, None)\nif not self._abortable:",
         },
         "tests/integration/test_transaction.py::test_a_late_end_of_an_earlier_transaction_cannot_end_a_later_one",
+    ),
+    Mutant(
+        "fence-that-is-not-woken",
+        "pipeline.lanes.fence",
+        {"producer.list_topics(topic, pause)": "pass"},
+        "tests/integration/test_fence.py::test_a_fence_that_is_told_not_yet_asks_again_before_the_client_would",
+    ),
+    Mutant(
+        "fence-that-asks-twice-at-once",
+        "pipeline.lanes.fence",
+        {
+            "until_deadline(producer.init_transactions, FENCE_SECONDS)": """\
+until_deadline(lambda _: producer.init_transactions(0.05), FENCE_SECONDS)"""
+        },
+        "tests/integration/test_fence.py::test_a_fence_whose_answer_is_late_asks_no_second_time",
     ),
     Mutant(
         "no-compare-and-set",

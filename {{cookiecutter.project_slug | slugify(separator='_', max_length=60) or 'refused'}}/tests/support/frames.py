@@ -70,9 +70,19 @@ def error_of(request: bytes, answer: bytes | None) -> int | None:
     """The code in the answer to InitProducerId or EndTxn; nothing if the broker was not asked, or did not answer."""
     if answer is None:
         return None
-    tags = int.from_bytes(request[2:4]) >= FLEXIBLE[int.from_bytes(request[:2])]
-    at = 4 + tags + 4  # correlation, tags, throttle time
+    at = _error_at(request)
     return int.from_bytes(answer[at : at + 2])
+
+
+def with_error(request: bytes, answer: bytes, code: int) -> bytes:
+    """The same answer, but for the code in it."""
+    at = _error_at(request)
+    return answer[:at] + code.to_bytes(2) + answer[at + 2 :]
+
+
+def _error_at(request: bytes) -> int:
+    tags = int.from_bytes(request[2:4]) >= FLEXIBLE[int.from_bytes(request[:2])]
+    return 4 + tags + 4  # correlation, tags, throttle time
 
 
 def _string(data: bytes, at: int, *, flexible: bool) -> tuple[str, int]:

@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.frames import END_TXN, PRODUCE, Frame, error_of, frame_of
+from tests.support.frames import END_TXN, PRODUCE, Frame, error_of, frame_of, with_error
 from tests.support.kafka import DEADLINE_SECONDS
 
 from pipeline.local.broker import Broker
@@ -35,6 +35,7 @@ class Rule(NamedTuple):
     half: bool = False
     keep: Callable[[bytes], None] | None = None
     then: Callable[[], None] | None = None
+    error: int = 0
 
 
 class Held:
@@ -94,6 +95,10 @@ class Proxy:
     def repeat(self, api_key: int, nth: int = 1) -> None:
         """Deliver the nth request of a kind twice."""
         self._add(api_key, Rule(copies=2), nth)
+
+    def refuse(self, api_key: int, code: int) -> None:
+        """Deliver the next request of a kind, but tell its sender that it has failed by this code."""
+        self._add(api_key, Rule(error=code))
 
     def cut(self, api_key: int, nth: int = 1) -> None:
         """Reset the connection in the middle of the answer to the nth request of a kind."""
@@ -186,7 +191,7 @@ class Proxy:
                     client.sendall(len(answers[0]).to_bytes(4) + answers[0][: len(answers[0]) // 2])
                     _reset(client)
                     return
-                _send(client, answers[0])
+                _send(client, with_error(request, answers[0], rule.error) if rule.error else answers[0])
 
     def _next_rule(self, api_key: int) -> Rule:
         with self._lock:

@@ -56,9 +56,8 @@ class Fresh(Generic[Kind]):
         early = self._last_commit + MARKERS_SECONDS - time.monotonic()
         if early > 0:
             time.sleep(early)
-        transaction = self._kind(
-            producer_config(self._settings, self.name, self._batch_bytes), name_failures=attempt > 1
-        )
+        config = producer_config(self._settings, self.name, self._batch_bytes)
+        transaction = self._kind(config, self._settings.lane_topic, name_failures=attempt > 1)
         commit = Commit()
         fault_point("before fence")
         with commit.phase("fence"):
