@@ -1,6 +1,7 @@
 """Run each mutant's test, on the sound product and on the broken one: it must pass, and it must fail.
 
-Usage: python -m tests.mutants.run [name ...]; exit code 0 only if every mutant was caught.
+Usage: python -m tests.mutants.run [name ...]; exit code 0 only if every mutant was caught, 2 if there is none of
+that name.
 """
 
 from __future__ import annotations
@@ -31,6 +32,9 @@ ERROR = re.compile(r"^ERROR ", re.MULTILINE)
 
 def main(names: list[str]) -> int:
     """Run the mutants and print the table."""
+    if unknown := sorted(set(names) - {mutant.name for mutant in MUTANTS}):
+        sys.stderr.write(f"no such mutant: {', '.join(unknown)}; their names are in tests/mutants/catalogue.py\n")
+        return 2
     mutants = [mutant for mutant in MUTANTS if mutant.name in names or not names]
     console = Console(width=200)
     tests = sorted({mutant.test for mutant in mutants})
