@@ -34,7 +34,7 @@ LONG: dict[str, Options] = {
     "throughput": {"records": 2_000_000, "runs": 5},
     "latency": {"seconds": 120.0, "warm": 30.0},
     "start": {"records": 400_000, "runs": 5},
-    "growth": {"long": 1},
+    "growth": {"long": 1, "rounds": 3},
     "overhead": {"records": 1_000_000, "batch": 100_000, "rounds": 5},
     "tuning": {"rounds": 5},
 }

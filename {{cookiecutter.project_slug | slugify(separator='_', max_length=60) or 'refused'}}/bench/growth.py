@@ -1,13 +1,14 @@
 """`python -m bench.growth`: what more lanes, more producers and more records do to speed and memory.
 
     python -m bench.growth                      about 80 s: up to 64 lanes, 20,000 producers, 300,000 records
-    python -m bench.growth --long 1             about an hour: 100,000 producers, 20,000,000 records, batches as shipped
+    python -m bench.growth --long 1             20 minutes: 100,000 producers, 20,000,000 records, batches as shipped
+    python -m bench.growth --long 1 --rounds 3  the series of lanes and of producers three times
 
-Each series changes one thing and keeps the rest the same; in a long run those of lanes and producers run three times,
-in another order each time, and ratios are of runs of the same round. The time from the end of a batch to the end of
-the next is fitted as a * records + b * lanes + c, by least squares over batches of several sizes and numbers of lanes;
-how far it is off is told. Memory is of the longest run: Java process and Python workers, at every fifth of a second.
-Jobs run one after the other in one Spark, and each output is read back: lost and duplicated must be 0.
+Each series changes one thing and keeps the rest the same; rounds are in another order each, and ratios are of runs of
+the same round. The time from the end of a batch to the end of the next is fitted as a * records + b * lanes + c, by
+least squares over batches of several sizes and numbers of lanes; how far it is off is told. Memory is of the longest
+run: Java process and Python workers, at every fifth of a second. Jobs run one after the other in one Spark, and each
+output is read back: lost and duplicated must be 0.
 """
 
 from __future__ import annotations
@@ -44,7 +45,6 @@ class Scale:
     producer_batch: int
     records: tuple[int, ...]
     record_batch: int
-    rounds: int = 1  # of the series of lanes and of producers
 
 
 AS_SHIPPED = 0
@@ -59,27 +59,27 @@ LONG = Scale(
     200_000,
     (1_000_000, 5_000_000, 20_000_000),
     200_000,
-    rounds=3,
 )
 PARTITIONS = 8
 
 
-def measure(stage: Stage, long: int = 0) -> dict[str, Any]:
-    """All series, and the fit."""
+def measure(stage: Stage, long: int = 0, rounds: int = 1) -> dict[str, Any]:
+    """All series, and the fit; those of lanes and of producers in so many rounds."""
     scale = LONG if long else QUICK
     with spark_kept():
         relayed(stage, Workload(PARTITIONS), 3 * scale.batches[1], scale.batches[1])  # the Java process warms up
-        lanes, laps = by_lanes(stage, scale)
-        producers = by_producers(stage, scale)
+        lanes, laps = by_lanes(stage, scale, rounds)
+        producers = by_producers(stage, scale, rounds)
         records, memory = by_records(stage, scale)
-    return {"lanes": lanes, "producers": producers, "records": records, "memory": memory, "cost": cost(laps)}
+    found = {"lanes": lanes, "producers": producers, "records": records, "memory": memory, "cost": cost(laps)}
+    return {"rounds": rounds, **found}
 
 
-def by_lanes(stage: Stage, scale: Scale) -> tuple[list[dict[str, Any]], list[Lap]]:
+def by_lanes(stage: Stage, scale: Scale, rounds: int) -> tuple[list[dict[str, Any]], list[Lap]]:
     """More and more lanes, in batches of each size."""
     done: dict[tuple[int, int], list[Laps]] = {(lanes, size): [] for lanes in scale.lanes for size in scale.batches}
     sizes = {(lanes, size): size or shipped(stage, lanes) for lanes, size in done}
-    for lanes, size in in_turn(list(done), scale.rounds):
+    for lanes, size in in_turn(list(done), rounds):
         count = scale.laps if size else SHIPPED_LAPS
         found = relayed(stage, Workload(lanes), (count + 1) * sizes[lanes, size], size)
         done[lanes, size].append(found)
@@ -107,10 +107,10 @@ def shipped(stage: Stage, lanes: int) -> int:
     return build(sections(given)).most_offsets(lanes)
 
 
-def by_producers(stage: Stage, scale: Scale) -> list[dict[str, Any]]:
+def by_producers(stage: Stage, scale: Scale, rounds: int) -> list[dict[str, Any]]:
     """The same records from more and more producers, each on one lane; the second half, when the ledgers know all."""
     done: dict[int, list[Laps]] = {producers: [] for producers in scale.producers}
-    for producers in in_turn(scale.producers, scale.rounds):
+    for producers in in_turn(scale.producers, rounds):
         load = Workload(PARTITIONS, producers=producers, apart=True)
         found = relayed(stage, load, scale.producer_records, scale.producer_batch)
         found.laps = found.laps[len(found.laps) // 2 :]
@@ -193,4 +193,4 @@ def show(result: dict[str, Any]) -> str:
 
 
 if __name__ == "__main__":
-    alone(__doc__, {"long": 0}, measure, show)
+    alone(__doc__, {"long": 0, "rounds": 1}, measure, show)
