@@ -121,8 +121,7 @@ def judged(settings: Settings, ranges: list[Range], batches: Iterator[Any]) -> I
 
 def committed(settings: Settings, partition: int, rows: Iterable[Sendable]) -> None:
     """One transaction of a producer of its own, as a lane's, but without a lane record."""
-    (out,) = settings.output.topics
-    transaction = Transaction(producer_config(settings, settings.transactional_id(partition)), out)
+    transaction = Transaction(producer_config(settings, settings.transactional_id(partition)))
     transaction.fence()
     transaction.begin()
     transaction.send_all(rows)

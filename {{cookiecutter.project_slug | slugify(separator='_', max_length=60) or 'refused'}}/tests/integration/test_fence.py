@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from collections.abc import Iterator
 
 TIMES = 5
-# Later than a fence is woken for the first time.
+# Later than a fence is called anew for the first time.
 LATE_SECONDS = 0.2
 
 
@@ -30,8 +30,10 @@ def proxied() -> Iterator[ProxiedBroker]:
 
 @pytest.fixture
 def app(proxied: ProxiedBroker) -> App:
-    """Return an app whose clients go through the proxy."""
-    return provisioned(proxied.proxied)
+    """Return an app whose clients go through the proxy, with no marker still to be written."""
+    app = provisioned(proxied.proxied)
+    fence(app.settings, 0)
+    return app
 
 
 def asked(proxied: ProxiedBroker, app: App) -> int:

@@ -33,9 +33,9 @@ MUTANTS = (
         TRANSACTION,
         {
             "class Transaction:": "KEPT: dict[str, Any] = {}\n\n\nclass Transaction:",
-            "self._producer = fenced(self._make, self._topic)": """\
+            "self._producer = fenced(self._make)": """\
 if self._id not in KEPT:
-    KEPT[self._id] = fenced(self._make, self._topic)
+    KEPT[self._id] = fenced(self._make)
 self._producer = KEPT[self._id]""",
             # A producer that failed is dropped, as any product would do.
             "if not self._abortable:": "KEPT.pop(self._id, None)\nif not self._abortable:",
@@ -43,18 +43,15 @@ self._producer = KEPT[self._id]""",
         "tests/integration/test_transaction.py::test_a_late_end_of_an_earlier_transaction_cannot_end_a_later_one",
     ),
     Mutant(
-        "fence-that-is-not-woken",
+        "fence-left-to-the-client",
         "pipeline.lanes.fence",
-        {"producer.list_topics(topic, pause)": "pass"},
+        {"producer.init_transactions(min(patience, left))": "producer.init_transactions(left)"},
         "tests/integration/test_fence.py::test_a_fence_that_is_told_not_yet_asks_again_before_the_client_would",
     ),
     Mutant(
-        "fence-that-asks-twice-at-once",
+        "fence-given-up-for-another",
         "pipeline.lanes.fence",
-        {
-            "until_deadline(producer.init_transactions, FENCE_SECONDS)": """\
-until_deadline(lambda _: producer.init_transactions(0.05), FENCE_SECONDS)"""
-        },
+        {"patience = min(2 * patience, UNASKED_SECONDS)": "patience, producer = 2 * patience, make()"},
         "tests/integration/test_fence.py::test_a_fence_whose_answer_is_late_asks_no_second_time",
     ),
     Mutant(

@@ -228,7 +228,7 @@ def leave_open(app: App, value: bytes = b"never committed", partition: int = 0) 
 def spy_on_producers(monkeypatch: pytest.MonkeyPatch, calls: list[str]) -> type[Producer]:
     """Note every transactional call of every producer, in order: init, begin, produce, flush, commit, abort.
 
-    Of init it notes those that held: one that a broker answers with "not yet" is made anew.
+    Of init it notes those that held: one that takes longer is called anew.
     """
 
     class Spy(Producer):  # type: ignore[misc]

@@ -12,7 +12,7 @@ import threading
 from contextlib import contextmanager, suppress
 from typing import TYPE_CHECKING, NamedTuple
 
-from tests.support.frames import END_TXN, PRODUCE, Frame, error_of, frame_of, with_error
+from tests.support.frames import END_TXN, INIT_PRODUCER_ID, PRODUCE, Frame, error_of, frame_of, with_error
 from tests.support.kafka import DEADLINE_SECONDS
 
 from pipeline.local.broker import Broker
@@ -54,6 +54,15 @@ class Held:
     def caught(self) -> bool:
         """Tell whether the request has come."""
         return self._caught.is_set()
+
+    def is_fenced(self) -> bool:
+        """Tell whether another producer has taken the id of the request since."""
+        frames = list(self._proxy.frames)
+        kept = frame_of(self._frame or b"", None)
+        assert kept is not None, "no such request came"
+        place = max(place for place, frame in enumerate(frames) if frame._replace(at=kept.at) == kept)
+        later = (frame for frame in frames[place:] if frame.transactional_id == kept.transactional_id)
+        return any(frame.api_key == INIT_PRODUCER_ID and frame.error == 0 for frame in later)
 
     def release(self) -> int:
         """Deliver the EndTxn request now, whether or not its sender still lives; return the broker's error code."""

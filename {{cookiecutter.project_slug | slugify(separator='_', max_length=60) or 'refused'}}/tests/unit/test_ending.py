@@ -9,7 +9,7 @@ import pytest
 from py4j.protocol import Py4JNetworkError
 from tests.support.figures import settings_of
 
-from pipeline.errors import PipelineError, Unreachable
+from pipeline.errors import PipelineError, Stopped, Unreachable
 from pipeline.flow import shutdown
 from pipeline.flow.failures import Failure
 from pipeline.flow.job import Job
@@ -54,6 +54,12 @@ def test_spark_that_ends_with_a_job_that_was_told_to_is_no_failure(
 ) -> None:
     job.stop.set()
     assert counted(GONE) == [False], "then a cluster that does not answer is told"
+
+
+def test_a_cluster_that_is_away_is_told_of_a_job_that_was_stopped_before_a_batch(
+    counted: Callable[..., list[bool]],
+) -> None:
+    assert counted(Stopped("stopped before the batch began")) == [False]
 
 
 def test_spark_that_is_gone_before_the_job_is_told_to_stop_is_a_failure(

@@ -1,91 +1,85 @@
-"""A fence asks once, and is woken where the client would wait for half a second; never does it ask a second time."""
+"""A fence is called anew where the client would wait for half a second, ever more patiently, by one producer."""
 
 from __future__ import annotations
 
-import threading
-import weakref
 from typing import Any
 
 import pytest
 from confluent_kafka import KafkaError, KafkaException
-from tests.support.kafka import wait_until
 
-from pipeline.lanes.fence import FENCE_SECONDS, fenced
+from pipeline.lanes import fence
+from pipeline.lanes.fence import FENCE_SECONDS, PROMPT_SECONDS, UNASKED_SECONDS, fenced
 
-TOPIC = "lanes"
-TIMED_OUT = KafkaException(KafkaError(KafkaError._TIMED_OUT, "no metadata", retriable=True))  # noqa: SLF001  local code
-REFUSED = KafkaException(KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", fatal=True))
-ENOUGH_SECONDS = 30.0
+NOT_YET = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, "not yet", retriable=True)
+NO_ANSWER = KafkaError(KafkaError._TIMED_OUT, "timed out", retriable=True)  # noqa: SLF001  librdkafka's local code
+LOADING = KafkaError(KafkaError.COORDINATOR_LOAD_IN_PROGRESS, "loading")  # librdkafka does not call it retriable
+REFUSED = KafkaError(KafkaError.TRANSACTIONAL_ID_AUTHORIZATION_FAILED, "no", fatal=True)
+
+
+class Clock:
+    """A time that stands still unless it is moved."""
+
+    now = 1_000.0
+
+    def monotonic(self) -> float:
+        """Return it."""
+        return self.now
 
 
 class Client:
-    """A producer that holds its id once metadata has come so often; each request for some may fail."""
+    """A producer whose calls end as told, one after the other, each of them at the end of its time if it fails."""
 
-    def __init__(self, needs: int = 0, *, refused: bool = False, failing: bool = False) -> None:
+    def __init__(self, clock: Clock, *ends: KafkaError | None) -> None:
         self.calls: list[float] = []
-        self.asked: list[tuple[str, float]] = []
-        self._refused, self._failing = refused, failing
-        self._needs = threading.Semaphore(0)
-        self._missing = needs
+        self._clock, self._ends = clock, list(ends)
 
     def init_transactions(self, seconds: float) -> None:
-        """Wait for metadata."""
-        self.calls.append(seconds)
-        for _ in range(self._missing):
-            assert self._needs.acquire(timeout=ENOUGH_SECONDS), "nobody woke it"
-        if self._refused:
-            raise REFUSED
+        """Fail, or hold the id."""
+        self.calls.append(round(seconds, 3))
+        end = self._ends.pop(0) if len(self._ends) > 1 else self._ends[0]
+        if end is not None:
+            self._clock.now += seconds
+            raise KafkaException(end)
 
-    def list_topics(self, topic: str, timeout: float) -> None:
-        """Metadata comes, or does not."""
-        self.asked.append((topic, timeout))
-        self._needs.release()
-        if self._failing:
-            raise TIMED_OUT
+
+@pytest.fixture
+def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
+    """Stop the time."""
+    clock = Clock()
+    monkeypatch.setattr(fence, "time", clock)
+    return clock
 
 
 def holder(client: Client) -> Any:
     """Fence it."""
-    make: Any = lambda: client  # noqa: E731  a stand-in for a producer
-    return fenced(make, TOPIC)
+    made: list[Any] = [client]
+    return fenced(made.pop)  # there is no second one
 
 
-def waiting() -> list[threading.Thread]:
-    """Return the threads that would wake a fence."""
-    return [thread for thread in threading.enumerate() if thread.name == "fence"]
-
-
-def test_a_fence_that_is_held_at_once_asks_for_nothing_else() -> None:
-    client = Client()
+def test_an_answer_at_once_is_all_that_is_asked_for(clock: Clock) -> None:
+    client = Client(clock, None)
     assert holder(client) is client
-    wait_until(lambda: not waiting(), ENOUGH_SECONDS, "over")
-    assert client.asked == []
-    assert client.calls == [pytest.approx(FENCE_SECONDS, abs=1)]
+    assert client.calls == [PROMPT_SECONDS]
 
 
-@pytest.mark.parametrize("failing", [False, True], ids=["metadata", "no metadata"])
-def test_a_fence_that_waits_is_woken_ever_more_patiently_and_asks_no_second_time(*, failing: bool) -> None:
-    client = Client(needs=4, failing=failing)
+@pytest.mark.parametrize("end", [NOT_YET, NO_ANSWER, LOADING], ids=["not yet", "no answer", "loading"])
+def test_what_passes_by_itself_is_asked_for_again_by_the_same_producer_ever_more_patiently(
+    clock: Clock, end: KafkaError
+) -> None:
+    client = Client(clock, *[end] * 7, None)
     assert holder(client) is client
-    assert len(client.calls) == 1, "a second call could fence the producer by itself"
-    assert {topic for topic, _ in client.asked} == {TOPIC}
-    given = [seconds for _, seconds in client.asked]
-    assert given[:4] == [0.02, 0.04, 0.08, 0.16]
-    wait_until(lambda: not waiting(), ENOUGH_SECONDS, "over")
+    assert client.calls == [0.02, 0.04, 0.08, 0.16, 0.32, UNASKED_SECONDS, UNASKED_SECONDS, UNASKED_SECONDS]
 
 
-def test_a_refusal_is_told_and_ends_the_waking() -> None:
-    client = Client(needs=1, refused=True)
+def test_a_fence_that_nobody_answers_ends_in_time_by_what_was_said_last(clock: Clock) -> None:
+    begun = clock.now
+    with pytest.raises(KafkaException, match="timed out"):
+        holder(Client(clock, NOT_YET, NO_ANSWER))
+    assert clock.now - begun == pytest.approx(FENCE_SECONDS, abs=0.1)
+
+
+def test_a_refusal_is_told_at_once(clock: Clock) -> None:
+    client = Client(clock, REFUSED)
     with pytest.raises(KafkaException, match="no"):
         holder(client)
-    wait_until(lambda: not waiting(), ENOUGH_SECONDS, "over")
     assert len(client.calls) == 1
-
-
-def test_nothing_is_kept_of_a_producer_whose_fence_is_over() -> None:
-    client = Client(needs=1)
-    alive = weakref.ref(client)
-    holder(client)
-    wait_until(lambda: not waiting(), ENOUGH_SECONDS, "over")
-    del client
-    assert alive() is None

@@ -225,7 +225,8 @@ class Job:
         self._failure = None if stopped else failure  # what came of stopping it is no failure
         # A newer run owns the lanes then, and a fence would only disturb it.
         if failure is None or not isinstance(failure.error, Replaced):
-            self._end_lanes(workers_may_run=workers_may_run, failed=self._failure is not None)
+            failed = self._failure is not None and not isinstance(self._failure.error, Stopped)
+            self._end_lanes(workers_may_run=workers_may_run, failed=failed)
 
     def _is_stopped_with_spark(self) -> bool:
         """Whether whoever told the job to stop told Spark as well: then that is no failure."""

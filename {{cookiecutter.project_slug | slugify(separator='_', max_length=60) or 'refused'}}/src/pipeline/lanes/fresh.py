@@ -18,7 +18,7 @@ if TYPE_CHECKING:
 
 Kind = TypeVar("Kind", bound=Transaction)
 
-# A fence right after a commit meets markers that are still being written, and then waits 500 ms on a real cluster.
+# A fence right after a commit meets markers that are still being written, and has to ask again.
 MARKERS_SECONDS = 0.05
 
 
@@ -44,9 +44,12 @@ class Fresh(Generic[Kind]):
     def fenced(self, attempt: int) -> tuple[Kind, Commit]:
         """A transaction that holds the id, and the time that took."""
         ahead, self._ahead = self._ahead, None
-        if isinstance(ahead, TransactionFailed):
-            raise ahead
-        return ahead or self._fence(attempt)
+        try:
+            if isinstance(ahead, TransactionFailed):
+                raise ahead
+            return ahead or self._fence(attempt)
+        finally:
+            del ahead  # or what was raised would keep its frame, this one, and so the producer that was not fenced
 
     def committed(self) -> None:
         """Note when."""
@@ -56,8 +59,9 @@ class Fresh(Generic[Kind]):
         early = self._last_commit + MARKERS_SECONDS - time.monotonic()
         if early > 0:
             time.sleep(early)
-        config = producer_config(self._settings, self.name, self._batch_bytes)
-        transaction = self._kind(config, self._settings.lane_topic, name_failures=attempt > 1)
+        transaction = self._kind(
+            producer_config(self._settings, self.name, self._batch_bytes), name_failures=attempt > 1
+        )
         commit = Commit()
         fault_point("before fence")
         with commit.phase("fence"):

@@ -93,7 +93,7 @@ class Plans:
     def _put(self, plan: Plan | None) -> Plan:
         settings = self._settings
         where = f"{settings.plan_topic} [{PARTITION}]"
-        transaction = Transaction(producer_config(settings, settings.plan_id), settings.plan_topic)
+        transaction = Transaction(producer_config(settings, settings.plan_id))
         transaction.fence()
         place = (settings.output_bootstrap, settings.plan_topic, PARTITION, KEY)
         found = recall(*place, hanging_after(settings))
@@ -115,7 +115,7 @@ def first_plan(settings: Settings, _attempt: int = 0) -> str:
     place = (settings.output_bootstrap, settings.plan_topic, PARTITION, KEY)
     if find(*place).value is not None:
         return "plans: there"
-    transaction = Transaction(producer_config(settings, settings.plan_id), settings.plan_topic)
+    transaction = Transaction(producer_config(settings, settings.plan_id))
     transaction.fence()
     found = find(*place, hanging_after(settings))
     if found.value is None:

@@ -62,7 +62,7 @@ def fence(settings: Settings, partition: int) -> Transaction:
 
 def fence_id(settings: Settings, name: str) -> Transaction:
     """Shut out whoever writes under this transactional id."""
-    transaction = Transaction(producer_config(settings, name), settings.lane_topic)
+    transaction = Transaction(producer_config(settings, name))
     transaction.fence()
     return transaction
 
@@ -82,7 +82,7 @@ def check_time_out(settings: Settings, path: Path) -> None:
 
 def _take_together(settings: Settings, source: Topic, run: int, pool: ThreadPoolExecutor) -> dict[int, Recalled]:
     """All lanes in one transaction of the batch id: what is handed over to a batch was written by its own writer."""
-    transaction = Together(producer_config(settings, settings.batch_id), settings.lane_topic)
+    transaction = Together(producer_config(settings, settings.batch_id))
     transaction.fence()
     lanes = range(source.partitions)
     found = dict(zip(lanes, pool.map(lambda lane: standing(settings, source, lane, fenced=True), lanes), strict=True))

@@ -32,9 +32,9 @@ if TYPE_CHECKING:
 class Together(Transaction):
     """A transaction with a lane record in each of several partitions."""
 
-    def __init__(self, config: dict[str, Any], topic: str, *, name_failures: bool = False) -> None:
+    def __init__(self, config: dict[str, Any], *, name_failures: bool = False) -> None:
         """As any other."""
-        super().__init__(config, topic, name_failures=name_failures)
+        super().__init__(config, name_failures=name_failures)
         self._landed: dict[int, int] = {}
 
     def flush_and_compare_all(self, ends: Mapping[int, int], before: Mapping[int, str]) -> dict[int, int]:

@@ -42,10 +42,9 @@ class Moved(TransactionFailed):
 class Transaction:
     """The only transaction of its own producer."""
 
-    def __init__(self, config: dict[str, Any], topic: str, *, name_failures: bool = False) -> None:
-        """Nothing is connected before the fence; `topic` has its records. `name_failures` costs a call per record."""
+    def __init__(self, config: dict[str, Any], *, name_failures: bool = False) -> None:
+        """Nothing is connected before the fence. `name_failures` costs a call per record."""
         self._make = partial(made, Producer, config)
-        self._topic = topic
         self._producer: Producer
         self._id = config["transactional.id"]
         self._timeout_ms = config["transaction.timeout.ms"]
@@ -70,7 +69,7 @@ class Transaction:
         """Step 1: end whatever an earlier writer left open, and shut it out for good."""
         with mapped(f"fence {self._id}", self._needs):
             try:
-                self._producer = fenced(self._make, self._topic)
+                self._producer = fenced(self._make)
             except KafkaException as error:
                 if error.args[0].code() == KafkaError.INVALID_TRANSACTION_TIMEOUT:
                     rule = "must be at most the brokers' transaction.max.timeout.ms, which `pipeline doctor` shows"
