@@ -31,10 +31,6 @@ ATTEMPTS = 3
 # Between a commit and the next fence another instance can take over unnoticed. If that took longer than this, the topic
 # is asked; and a new instance writes nothing for as long. So of two instances one always learns of the other.
 BLIND_SECONDS = 1.0
-# On several brokers a fence right after a commit waits half a second for the markers, but hardly at all when it
-# comes a little later. One that was slow makes the next ones come later.
-SLOW_FENCE_SECONDS = 0.4
-MARKER_SECONDS = 0.05
 
 
 class Position(NamedTuple):
@@ -95,7 +91,6 @@ class StampedProducer:
         self._log = OwnLog(config, topic, producer_id, self._names)
         self._ended: TransactionFailed | None = None
         self._open = False
-        self._pause = 0.0
         self._loose_since = time.monotonic()
         self._held: Attempt | None = self._fence()
         self._silent_until = time.monotonic() + BLIND_SECONDS
@@ -210,12 +205,8 @@ class StampedProducer:
             self._hold()
 
     def _fence(self) -> Attempt:
-        time.sleep(max(0.0, self._loose_since + self._pause - time.monotonic()))
-        began = time.monotonic()
         attempt = Attempt(self._config)
         attempt.fence()
-        if time.monotonic() - began > SLOW_FENCE_SECONDS:
-            self._pause = MARKER_SECONDS
         return attempt
 
     def _look(self, delivered: Mapping[int, int]) -> bool:

@@ -12,6 +12,7 @@ from confluent_kafka import KafkaException, Producer
 
 from pipeline.errors import BadSettings
 from pipeline.kafka import COMMON, FENCED_CODES, Abortable, mapped, until_deadline, with_room
+from pipeline.lanes.fence import FENCE_SECONDS, take_id
 from pipeline.lanes.identity import MAX_PRODUCER_ID_BYTES
 
 if TYPE_CHECKING:
@@ -29,8 +30,6 @@ FIXED = {
     # Java's rule: a key must come to the same partition again, whichever client re-sends it.
     "partitioner": "murmur2",
 }
-# init_transactions waits for the markers of a predecessor that was killed; about 1 s, longer while a leader moves.
-FENCE_SECONDS = 60.0
 # Beyond the transaction time-out the broker has aborted anyway; the margin covers the answer's way back.
 MARGIN_SECONDS = 5.0
 ABORT_SECONDS = 10.0
@@ -74,7 +73,7 @@ class Attempt:
     def fence(self) -> None:
         """End what an earlier producer of this name left open, and shut it out."""
         with mapped(f"fence {self._id}"):
-            until_deadline(self._producer.init_transactions, FENCE_SECONDS)
+            take_id(self._producer, FENCE_SECONDS)
 
     def send(self, topic: str, rows: Iterable[Row]) -> dict[int, int]:
         """Deliver all rows in a new transaction, or fail; return the last offset in each partition."""

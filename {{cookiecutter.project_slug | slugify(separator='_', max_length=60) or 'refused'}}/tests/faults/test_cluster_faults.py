@@ -32,6 +32,7 @@ from tests.support.cluster import (
     grow,
     heal,
     leader,
+    preferred,
     restart_all,
     watched,
 )
@@ -189,7 +190,12 @@ def test_a_coordinator_is_killed_between_lane_record_and_commit(cluster: Broker,
 @pytest.mark.long
 def test_a_coordinator_moves_and_moves_back(cluster: Broker, used: Watched) -> None:
     partition = coordinator_partition(cluster.bootstrap, lane_id(used))
-    first = leader(cluster.bootstrap, TRANSACTION_STATE, partition)
+    first = preferred(cluster.bootstrap, TRANSACTION_STATE, partition)
+
+    def leads() -> bool:
+        return leader(cluster.bootstrap, TRANSACTION_STATE, partition) == first
+
+    used.watch(leads, what=f"node {first} leads, as it will not after a case that killed it a moment ago")
     used.faults.arm("after compare", "wait")
     used.await_strike()
     cluster.restart(first)  # a node that ends in order hands over what it leads
@@ -197,9 +203,7 @@ def test_a_coordinator_moves_and_moves_back(cluster: Broker, used: Watched) -> N
     used.work(used.evidence.seed + 1)
     used.faults.arm("after compare", "wait")
     used.await_strike()
-    used.watch(
-        lambda: leader(cluster.bootstrap, TRANSACTION_STATE, partition) == first, what=f"node {first} leads again"
-    )
+    used.watch(leads, what=f"node {first} leads again")
     used.faults.go()
     used.assert_recovered()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 from confluent_kafka import KafkaException
 from confluent_kafka.admin import AdminClient, NewPartitions
@@ -96,9 +96,19 @@ def _seldom(condition: Callable[[], object]) -> Callable[[], object]:
 
 def leader(bootstrap: str, topic: str, partition: int = 0) -> int:
     """Return the node that leads a partition."""
-    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
-    found: int = admin.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic].partitions[partition].leader
+    found: int = _partition(bootstrap, topic, partition).leader
     return found
+
+
+def preferred(bootstrap: str, topic: str, partition: int) -> int:
+    """Return the node that leads a partition again whenever it can."""
+    first: int = _partition(bootstrap, topic, partition).replicas[0]
+    return first
+
+
+def _partition(bootstrap: str, topic: str, partition: int) -> Any:
+    admin = AdminClient({"bootstrap.servers": bootstrap, **QUIET})
+    return admin.list_topics(topic, timeout=DEADLINE_SECONDS).topics[topic].partitions[partition]
 
 
 def coordinator_partition(bootstrap: str, transactional_id: str) -> int:

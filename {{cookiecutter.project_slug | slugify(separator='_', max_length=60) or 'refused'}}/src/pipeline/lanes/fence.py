@@ -32,7 +32,13 @@ UNASKED_SECONDS = 0.5
 def fenced(make: Callable[[], Producer]) -> Producer:
     """A producer, freshly made, that holds its transactional id."""
     producer = make()
-    deadline, patience = time.monotonic() + FENCE_SECONDS, PROMPT_SECONDS
+    take_id(producer, FENCE_SECONDS)
+    return producer
+
+
+def take_id(producer: Producer, seconds: float) -> None:
+    """Have a producer, that was never used, take its id within this time."""
+    deadline, patience = time.monotonic() + seconds, PROMPT_SECONDS
     while True:
         left = max(deadline - time.monotonic(), 0.001)
         try:
@@ -41,5 +47,5 @@ def fenced(make: Callable[[], Producer]) -> Producer:
             if error.args[0].fatal() or time.monotonic() >= deadline:
                 raise
         else:
-            return producer
+            return
         patience = min(2 * patience, UNASKED_SECONDS)

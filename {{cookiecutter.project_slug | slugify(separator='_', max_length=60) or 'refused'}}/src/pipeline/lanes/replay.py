@@ -19,6 +19,7 @@ from pipeline.address import entry, made
 from pipeline.errors import PipelineError, Unreachable
 from pipeline.faults import fault_point
 from pipeline.kafka import COMMON, REQUEST_SECONDS, consumer_config, mapped, reachable, until_deadline, with_room
+from pipeline.lanes.fence import take_id
 from pipeline.lanes.letters import CUT, POSITION, PREFIX
 from pipeline.lanes.sent_back import SentBack, producer_id
 from pipeline.lanes.topics import Topics
@@ -138,7 +139,7 @@ def _send(settings: Settings, letters: Sequence[Letter], sent_back: SentBack) ->
     needs = (f"Write on TransactionalId {own}", f"Write on Topic {topic}")
     with mapped(f"replay dead letters to {topic} on {bootstrap} (run it again: nothing is sent twice)", *needs):
         producer = made(Producer, config)
-        until_deadline(producer.init_transactions, COMMIT_SECONDS)
+        take_id(producer, COMMIT_SECONDS)
         there = sent_back.look(identity(settings, one) for one in letters)
         due = [one for one in letters if identity(settings, one) not in there]
         if not due:
