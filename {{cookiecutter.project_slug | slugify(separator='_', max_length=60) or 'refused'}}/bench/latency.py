@@ -191,7 +191,7 @@ def show(result: dict[str, Any]) -> str:
 def cores(result: dict[str, Any]) -> str:
     """Cores that were busy on average."""
     job = sum(result["cores"][part] for part in PARTS)
-    rest = f"{result['bench_cores']:.2f}, {result['other_cores']:.2f}"
+    rest = f"{result['bench_cores']:.2f}, {max(result['other_cores'], 0.0):.2f}"
     return f"{job:.2f}, {result['cores'][BROKER]:.2f}, {rest}"
 
 
