@@ -160,6 +160,7 @@ def test_a_cluster_that_does_not_answer_is_named() -> None:
 
 def test_a_producer_writes_to_the_output_cluster_in_batches_that_every_topic_takes() -> None:
     config = producer_config(SETTINGS, "lane", 20_000)
+    assert config["allow.auto.create.topics"] is False, "a topic that was deleted stays so"
     assert (config["bootstrap.servers"], config["transactional.id"], config["batch.size"]) == (
         "there:1",
         "lane",
