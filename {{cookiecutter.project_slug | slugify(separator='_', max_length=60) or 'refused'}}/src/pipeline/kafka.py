@@ -190,15 +190,22 @@ def code_of(error: BaseException) -> int | None:
     return int(cause.args[0].code()) if isinstance(cause, KafkaException) else None
 
 
-def until_deadline(call: Callable[[float], Result], seconds: float) -> Result:
-    """Repeat a call that its client declares retriable, as it stands, until the deadline; the one retry core."""
+def until_deadline(
+    call: Callable[[float], Result], seconds: float, is_final: Callable[[KafkaError], bool] | None = None
+) -> Result:
+    """Repeat a call, as it stands, until the deadline; the one retry core.
+
+    Final is what its client does not declare retriable, unless the caller knows better.
+    """
     deadline = time.monotonic() + seconds
     while True:
         left = max(deadline - time.monotonic(), 0.001)
         try:
             return call(left)
         except KafkaException as error:
-            if not error.args[0].retriable() or time.monotonic() >= deadline:
+            reason = error.args[0]
+            final = not reason.retriable() if is_final is None else is_final(reason)
+            if final or time.monotonic() >= deadline:
                 raise
 
 

@@ -7,7 +7,6 @@ from typing import Any
 import pytest
 from confluent_kafka import KafkaError, KafkaException
 
-from pipeline.lanes import fence
 from pipeline.lanes.fence import FENCE_SECONDS, PROMPT_SECONDS, UNASKED_SECONDS, fenced
 
 NOT_YET = KafkaError(KafkaError.CONCURRENT_TRANSACTIONS, "not yet", retriable=True)
@@ -46,7 +45,7 @@ class Client:
 def clock(monkeypatch: pytest.MonkeyPatch) -> Clock:
     """Stop the time."""
     clock = Clock()
-    monkeypatch.setattr(fence, "time", clock)
+    monkeypatch.setattr("pipeline.kafka.time", clock)
     return clock
 
 

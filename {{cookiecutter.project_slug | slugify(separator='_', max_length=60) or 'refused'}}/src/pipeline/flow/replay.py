@@ -11,12 +11,11 @@ from __future__ import annotations
 
 import tempfile
 import threading
-from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from pipeline.errors import Denied, PipelineError, Replaced, Stopped, Unreachable
+from pipeline.errors import PipelineError, Replaced, Stopped
 from pipeline.faults import fault_point
 from pipeline.flow.batch import Lanes, write_batch
 from pipeline.flow.codec import codec_of
@@ -25,7 +24,7 @@ from pipeline.flow.path import next_offsets
 from pipeline.flow.preflight import check_log, check_topics
 from pipeline.flow.reference import Reference
 from pipeline.flow.session import check_session, session, stop_spark
-from pipeline.flow.shutdown import close_lanes
+from pipeline.flow.shutdown import end_lanes
 from pipeline.flow.source import as_rows, batch
 from pipeline.flow.transform import transform
 from pipeline.flow.usercode import rows_of, transform_checked
@@ -96,8 +95,7 @@ class Replay:
                     self._stop_file = None
                     stop_file.touch()
                     if not isinstance(failure, Replaced):  # a newer run owns the lanes then
-                        with suppress(Unreachable, Denied):  # the next run fences what this one could not
-                            close_lanes(self.settings, len(recalled), workers_may_run=foreign)
+                        end_lanes(self.settings, len(recalled), workers_may_run=foreign, failed=True)
         finally:
             stop_spark(spark)
 

@@ -11,10 +11,11 @@ for it, and no more: a second request would raise the epoch behind the first one
 
 from __future__ import annotations
 
-import time
 from typing import TYPE_CHECKING
 
-from confluent_kafka import KafkaException
+from confluent_kafka import KafkaError
+
+from pipeline.kafka import until_deadline
 
 if TYPE_CHECKING:
     from collections.abc import Callable
@@ -38,14 +39,11 @@ def fenced(make: Callable[[], Producer]) -> Producer:
 
 def take_id(producer: Producer, seconds: float) -> None:
     """Have a producer, that was never used, take its id within this time."""
-    deadline, patience = time.monotonic() + seconds, PROMPT_SECONDS
-    while True:
-        left = max(deadline - time.monotonic(), 0.001)
-        try:
-            producer.init_transactions(min(patience, left))
-        except KafkaException as error:
-            if error.args[0].fatal() or time.monotonic() >= deadline:
-                raise
-        else:
-            return
+    patience = PROMPT_SECONDS / 2
+
+    def ask(left: float) -> None:
+        nonlocal patience
         patience = min(2 * patience, UNASKED_SECONDS)
+        producer.init_transactions(min(patience, left))
+
+    until_deadline(ask, seconds, KafkaError.fatal)
